@@ -1,0 +1,1 @@
+"""What every service and client of Lehr shares."""

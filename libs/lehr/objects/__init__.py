@@ -1,0 +1,6 @@
+"""Bytes in an object store that speaks S3."""
+
+from lehr.objects.keys import check_key
+from lehr.objects.store import Digest, ObjectStore, StoredObject
+
+__all__ = ["Digest", "ObjectStore", "StoredObject", "check_key"]

@@ -1,0 +1,1 @@
+"""Calls between services: identity, deadlines, errors and traces around grpc.aio."""

@@ -1,0 +1,135 @@
+"""JobSpec as people write it, as gRPC carries it and as code uses it: three spellings of one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lehr.api.scheduler.v1 import job_pb2
+from lehr.errors import FieldViolation, InvalidArgument
+from lehr.training.spec import JobSpec, ScriptSpec
+
+ALL_LINEAR = "all-linear"
+
+
+class SpecInvalid(InvalidArgument):
+    """A spec does not describe a job; ``fields`` says where and what to do."""
+
+    reason = "SPEC_INVALID"
+
+
+def parse_spec(values: Mapping[str, Any]) -> JobSpec:
+    """Read a spec from plain values, such as a YAML file holds.
+
+    Raises:
+        SpecInvalid: with every wrong field by its path.
+    """
+    try:
+        return JobSpec.model_validate(dict(values))
+    except ValidationError as error:
+        raise _refused([_violation(detail) for detail in error.errors()]) from None
+
+
+def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
+    """Read a spec that came over gRPC; what is absent there takes its default.
+
+    Raises:
+        SpecInvalid: with every wrong field by its path.
+    """
+    values: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    script = values.pop("script_json", "")
+    if script:
+        values["script"] = _script(script)
+    # Zero is how gRPC says "off"; in YAML it is null or off.
+    if values.get("early_stopping", {}).get("patience") == 0:
+        values["early_stopping"]["patience"] = None
+    if values.get("adapter", {}).get("target_modules") == [ALL_LINEAR]:
+        values["adapter"]["target_modules"] = ALL_LINEAR
+    return parse_spec(values)
+
+
+def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
+    """Write a spec for gRPC; ``spec_from_proto`` gives the same one back.
+
+    Raises:
+        SpecInvalid: ``adapter.target_modules`` is a pattern, which gRPC does not carry.
+    """
+    values = _without_none(spec.model_dump(mode="json", exclude={"script"}))
+    modules = spec.adapter.target_modules
+    if modules == ALL_LINEAR:
+        del values["adapter"]["target_modules"]
+    elif isinstance(modules, str) or not modules:
+        wrong = f"is {modules!r}; give {ALL_LINEAR} or a list of layer names"
+        raise _refused([FieldViolation(field="adapter.target_modules", description=wrong)])
+    if spec.early_stopping.patience is None:
+        values["early_stopping"] = {"patience": 0}
+    if spec.script is not None:
+        values["script_json"] = spec.script.model_dump_json(exclude_none=True)
+    return json_format.ParseDict(values, job_pb2.JobSpec())
+
+
+def _script(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        wrong = f"is not JSON ({error}); give the JSON of a scripted run"
+        raise _refused([FieldViolation(field="script_json", description=wrong)]) from None
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _refused(fields: list[FieldViolation]) -> SpecInvalid:
+    told = "; ".join(f"{one.field} {one.description}" for one in fields[:5])
+    more = f"; and {len(fields) - 5} more" if len(fields) > 5 else ""
+    return SpecInvalid(f"the job cannot be read: {told}{more}", fields=fields)
+
+
+def _violation(detail: ErrorDetails) -> FieldViolation:
+    path = ".".join(str(part) for part in detail["loc"]) or "job"
+    match detail["type"]:
+        case "missing":
+            told = "is missing; set it"
+        case "extra_forbidden":
+            told = f"is not a field; {_known_fields(detail['loc'])}"
+        case "model_type" | "dict_type":
+            told = f"is {_shown(detail)}; write its fields, each with a value"
+        case "invalid_key":
+            told = "is not a field; names of fields are text"
+        case "string_pattern_mismatch":
+            told = (
+                f"is {_shown(detail)}; use lower-case letters, digits, dot, dash and underscore, "
+                "and @ with a revision of 12 to 64 hex digits where one is pinned"
+            )
+        case _:
+            wanted = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            told = f"is {_shown(detail)}; it {wanted}"
+    return FieldViolation(field=path, description=told)
+
+
+def _shown(detail: ErrorDetails) -> str:
+    return repr(detail["input"])[:60]
+
+
+def _known_fields(path: tuple[int | str, ...]) -> str:
+    section: type[BaseModel] = JobSpec
+    for part in path[:-1]:
+        field = section.model_fields.get(str(part))
+        kind = ScriptSpec if part == "script" else field.annotation if field else None
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            return "leave it out"
+        section = kind
+    known = list(section.model_fields)
+    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"

@@ -1,0 +1,1 @@
+"""The services of Lehr, one package a service."""

@@ -1,0 +1,1 @@
+"""Prices time on GPUs, holds money before it is spent, and keeps the ledger."""

@@ -1,0 +1,1 @@
+"""What billing decides: pure functions of leases, prices and holds."""

@@ -1,0 +1,1 @@
+"""Use cases of billing; each is one transaction."""

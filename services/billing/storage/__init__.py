@@ -1,0 +1,1 @@
+"""Rows to values and back; callers hold a transaction."""

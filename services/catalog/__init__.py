@@ -1,0 +1,1 @@
+"""Models and datasets at immutable revisions, checked in full before anything trains on them."""

@@ -1,0 +1,1 @@
+"""The checkpoint_store service."""

@@ -1,0 +1,46 @@
+"""Runs the gateway."""
+
+import sys
+
+from lehr.api.gateway.v1.gateway_pb2_grpc import add_GatewayServiceServicer_to_server
+from lehr.process import Process, run
+from services.gateway import handlers
+from services.gateway.events import Tail
+from services.gateway.proxy import Proxy, PublicServer
+from services.gateway.servicer import Servicer
+from services.gateway.settings import Settings
+
+
+async def main(settings: Settings) -> None:
+    """Serve until told to stop."""
+    # The process serves the gateway's own methods; outside callers come through the proxy alone.
+    process = Process("gateway", settings.model_copy(update={"listen": settings.internal_listen}))
+    async with process:
+        if settings.bootstrap_key_sha256:
+            await handlers.ensure_first_key(process.db, settings.bootstrap_key_sha256)
+        process.add_servicer(
+            add_GatewayServiceServicer_to_server,
+            Servicer(process.db, Tail(process.nats)),
+            service_name="lehr.api.gateway.v1.GatewayService",
+            policy={},
+        )
+
+        def address_of(service: str) -> str:
+            if service == "gateway":
+                return f"127.0.0.1:{process.port}"
+            return settings.platform.addresses[service]
+
+        ring = handlers.KeyRing(process.db, cache_seconds=settings.key_cache_seconds)
+        public = PublicServer(
+            Proxy(ring, process.identity, address_of),
+            reflection=settings.platform.mode != "production",
+        )
+        await public.start(settings.listen)
+        try:
+            await process.serve()
+        finally:
+            await public.stop(grace=1.0)
+
+
+if __name__ == "__main__":
+    sys.exit(run(Settings, main))

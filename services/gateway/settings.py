@@ -1,0 +1,22 @@
+"""What a person may set for the gateway; environment prefix ``GATEWAY_``."""
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from lehr.settings import Listen, ServiceSettings
+
+
+class Settings(ServiceSettings):
+    """Settings of the gateway."""
+
+    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True, hide_input_in_errors=True)
+
+    internal_listen: Listen = "127.0.0.1:0"
+    """Bind address of the gateway's own methods, forwarded to like those of any other service;
+    ``listen`` is the address for outside callers."""
+
+    bootstrap_key_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of a first key; it becomes an operator of tenant and project ``default``."""
+
+    key_cache_seconds: float = Field(default=2.0, ge=0.0, le=60.0)
+    """How long a looked-up key is believed; a revoked one works so long at most."""

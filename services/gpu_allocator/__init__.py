@@ -1,0 +1,1 @@
+"""The gpu_allocator service."""

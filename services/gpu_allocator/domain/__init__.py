@@ -1,0 +1,1 @@
+"""Decisions about nodes, GPUs and leases; values in, values out."""

@@ -1,0 +1,1 @@
+"""Rows of the allocator and the values that they stand for."""

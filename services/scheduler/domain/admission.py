@@ -1,0 +1,159 @@
+"""May this job be queued, and what should a person know before it is: pure checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lehr.errors import FieldViolation
+from lehr.training.registry import problems
+from lehr.training.spec import JobSpec
+from services.scheduler.domain.errors import JobRefused
+from services.scheduler.domain.placement import Tier
+from services.scheduler.domain.plan import Resolved, total_steps
+
+GIB = 1024**3
+WEIGHT_BYTES: Mapping[str, int] = {"fp32": 4, "bf16": 2}
+TRAINED_BYTES = 12
+"""Of one trained parameter beside its weight: gradient and two AdamW moments in fp32."""
+
+
+def check_spec(spec: JobSpec, *, script_allowed: bool) -> None:
+    """Refuse what is wrong whatever data, GPUs and prices there are.
+
+    Raises:
+        JobRefused: method and adapter do not fit, or a scripted run where none is allowed.
+    """
+    wrong = [FieldViolation(field=one.field, description=one.description) for one in problems(spec)]
+    if spec.script is not None and not script_allowed:
+        told = "scripted runs need an installation with test hooks; leave it out"
+        wrong.append(FieldViolation(field="script", description=told))
+    refuse(wrong)
+
+
+def check_capacity(spec: JobSpec, tiers: Mapping[str, Tier]) -> None:
+    """Refuse what no node could ever run.
+
+    Raises:
+        JobRefused: a tier that does not exist, or more GPUs than any node has.
+    """
+    wrong = [
+        FieldViolation(field=field, description=told)
+        for field, name in _named_tiers(spec)
+        if (told := _impossible(name, spec.gpus, tiers))
+    ]
+    if not wrong and not any(tiers[name].node_count_max for name in spec.tiers):
+        having = ", ".join(sorted(one.tier for one in tiers.values() if one.node_count_max))
+        told = f"no node with {' or '.join(spec.tiers)} is connected; use {having or 'another'}"
+        wrong.append(FieldViolation(field="tier", description=told))
+    refuse(wrong)
+
+
+def check_rows(spec: JobSpec, resolved: Resolved) -> None:
+    """Refuse an empty training or validation set, and rows that the method cannot learn from.
+
+    Raises:
+        JobRefused: with the counts.
+    """
+    wrong = [
+        FieldViolation(field=one.field, description=one.description)
+        for one in problems(spec, row_kind=resolved.row_kind)
+    ]
+    data = resolved.data
+    left_out = (
+        f"{data.dropped_count} of {data.row_count} rows are longer than {data.max_length} tokens "
+        f"and dropped, {data.untrainable_count} hold nothing to train"
+    )
+    if data.train_count == 0:
+        told = f"no training rows are left: {left_out}; use truncate, or a larger max_length"
+        wrong.append(FieldViolation(field="data", description=told))
+    elif data.validation_count == 0 and (spec.data.share > 0 or spec.data.validation_dataset):
+        told = (
+            f"no validation rows are left beside {data.train_count} training rows: {left_out}; "
+            "add rows, or turn validation off with validation_split 0"
+        )
+        field = "data.validation_dataset" if spec.data.validation_dataset else "data"
+        wrong.append(FieldViolation(field=field, description=told))
+    refuse(wrong)
+
+
+def warnings_of(spec: JobSpec, resolved: Resolved, tiers: Mapping[str, Tier]) -> list[str]:
+    """Return what a person should know before launching; ``spec`` as it was asked for."""
+    return [
+        *resolved.warnings,
+        *_row_warnings(resolved),
+        *_schedule_warnings(spec, resolved),
+        *_tier_warnings(spec, resolved, tiers),
+    ]
+
+
+def refuse(wrong: Sequence[FieldViolation]) -> None:
+    """Raise JobRefused if anything is wrong."""
+    if wrong:
+        told = "; ".join(f"{one.field}: {one.description}" for one in wrong)
+        raise JobRefused(f"the job cannot run as it is asked for: {told}", fields=wrong)
+
+
+def _named_tiers(spec: JobSpec) -> list[tuple[str, str]]:
+    backups = [(f"backup_tiers.{index}", name) for index, name in enumerate(spec.backup_tiers)]
+    return [("tier", spec.tier), *backups]
+
+
+def _impossible(name: str, gpus: int, tiers: Mapping[str, Tier]) -> str:
+    tier = tiers.get(name)
+    if tier is None:
+        return f"there is no tier {name!r}; use one of {', '.join(sorted(tiers)) or 'none yet'}"
+    if 0 < tier.node_count_max < gpus:
+        return (
+            f"{gpus} GPUs of one node are asked for, and no node has more than "
+            f"{tier.node_count_max} {name}; lower gpus"
+        )
+    return ""
+
+
+def _row_warnings(resolved: Resolved) -> list[str]:
+    data = resolved.data
+    counts = (
+        (data.truncated_count, f"keep only their last {data.max_length} tokens"),
+        (data.dropped_count, f"are longer than {data.max_length} tokens and left out"),
+        (data.untrainable_count, "are left out because nothing in them would be trained"),
+    )
+    return [f"{count} of {data.row_count} rows {told}" for count, told in counts if count]
+
+
+def _schedule_warnings(spec: JobSpec, resolved: Resolved) -> list[str]:
+    found = []
+    steps = total_steps(spec, train_count=resolved.data.train_count)
+    if not resolved.data.validation_count and spec.script is None:
+        found.append("early stopping is off and no Best is chosen, because there is no validation")
+    elif spec.training.eval_steps > steps:
+        found.append(
+            f"validation runs every {spec.training.eval_steps} steps and the job has {steps}, so "
+            "early stopping cannot act; lower training.eval_steps"
+        )
+    if spec.training.save_steps > steps:
+        found.append(
+            f"checkpoints are saved every {spec.training.save_steps} steps and the job has "
+            f"{steps}: if it is stopped, only what is saved at the stop can be resumed"
+        )
+    return found
+
+
+def _tier_warnings(spec: JobSpec, resolved: Resolved, tiers: Mapping[str, Tier]) -> list[str]:
+    found = []
+    needed = _memory_bytes(spec, resolved.parameter_count)
+    for name in spec.tiers:
+        tier = tiers[name]
+        if not tier.node_count_max:
+            found.append(f"no node with {name} is connected at present")
+        if tier.memory_bytes and needed > tier.memory_bytes and spec.script is None:
+            found.append(
+                f"{name} has {tier.memory_bytes / GIB:.0f} GiB a GPU and weights and optimiser "
+                f"alone need about {needed / GIB:.0f} GiB; it may run out of memory"
+            )
+    return found
+
+
+def _memory_bytes(spec: JobSpec, parameter_count: int) -> int:
+    """Return what weights, gradients and optimiser need at least; activations come on top."""
+    weights = parameter_count * WEIGHT_BYTES[spec.training.precision]
+    return weights + (parameter_count * TRAINED_BYTES if spec.adapter.type == "full" else 0)

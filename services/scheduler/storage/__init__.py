@@ -1,0 +1,1 @@
+"""Rows of the scheduler's schema, and the values that they hold."""

@@ -1,0 +1,1 @@
+"""Rows of Postgres to values of the domain, and back."""

@@ -1,0 +1,369 @@
+"""The course of a run: after each step it reports, evaluates, saves and finds the end.
+
+The real and the scripted trainer share it; what they differ in is the backend that computes.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from lehr import faults
+from lehr.training.ends import RunEnd
+from lehr.training.plan import TrainingPlan
+from lehr.training.progress import ProgressClock
+from lehr.training.reports import (
+    CheckpointReport,
+    DoneReport,
+    EvaluationReport,
+    LogReport,
+    RunningReport,
+    StepReport,
+    encode,
+)
+from services.trainer_runner.cadence import NON_FINITE_LIMIT, Cadence, Marks, Standing
+from services.trainer_runner.folders import (
+    LINEAGE,
+    SERIES,
+    STATE,
+    Resumed,
+    lineage_of,
+    write_folder,
+    write_json,
+)
+from services.trainer_runner.pace import Pace
+from services.trainer_runner.pipes import Reporter, StopFlag
+
+
+class Backend(Protocol):
+    """What computes; the course decides when."""
+
+    def evaluate(self, go_on: Callable[[], bool]) -> float | None:
+        """Return the mean loss of the trained tokens of the validation rows, in nats.
+
+        ``go_on`` is asked between two batches; None is returned once it says no.
+        """
+        ...
+
+    def save(self, folder: Path) -> Mapping[str, Any]:
+        """Write weights and everything needed to continue; return what fits in strict JSON."""
+        ...
+
+    def environment(self) -> Mapping[str, Any]:
+        """Return versions, device and threads, which a resumed run must share."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone:
+    """One optimiser step, as its backend measured it."""
+
+    step: int
+    epoch: float
+    """Passes over the training rows so far."""
+    loss: float
+    """Mean loss of the trained tokens of the step, in nats."""
+    values: Mapping[str, float]
+    """Everything else to chart, such as ``learning_rate``."""
+    elapsed_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ends, and words for a person."""
+
+    end: RunEnd
+    message: str = ""
+
+
+class Course:
+    """One run from its first batch to its end; billed from ``begin`` until ``finish``."""
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        *,
+        cadence: Cadence,
+        report: Reporter,
+        stop: StopFlag,
+        clock: ProgressClock,
+        resumed: Resumed | None,
+    ) -> None:
+        self._plan = plan
+        self._cadence = cadence
+        self._report = report
+        self._stop = stop
+        self._clock = clock
+        self._pace = Pace()
+        self._epoch = 0.0
+        self.step = resumed.step if resumed is not None else 0
+        self.standing = resumed.standing if resumed is not None else Standing()
+        self._series = [resumed.series] if resumed is not None else []
+
+    def begin(self, backend: Backend, *, train_rows: int, validation_rows: int) -> Ending | None:
+        """Say that computing begins, and evaluate what is due before the next step.
+
+        That is the base model before step 1, or the step at which a stop had cut the evaluation
+        short. Returns how the run ends, where it ends at once.
+        """
+        self._clock.begin()
+        self._report(
+            RunningReport(
+                total_steps=self._cadence.total_steps,
+                train_rows=train_rows,
+                validation_rows=validation_rows,
+                start_step=self.step,
+            )
+        )
+        if not self._cadence.is_evaluation_due(self.step, self.standing):
+            return None
+        asked = self._asked() or self._evaluate(backend)
+        if asked is not None:
+            return self._ending(asked)
+        end = self._cadence.end_at(self.step, self.standing)
+        marks = self._cadence.marks_at(self.step, self.standing, end)
+        # The checkpoint that the run continues from is there already.
+        self._save(backend, replace(marks, is_ordinary=False), end)
+        return self._ending(end)
+
+    def after_step(self, backend: Backend, done: StepDone) -> Ending | None:
+        """Report a step and do what is due after it; return how the run ends, if it does."""
+        self._clock.advance()
+        self.step, self._epoch = done.step, done.epoch
+        self.standing = self.standing.trained(done.loss)
+        self._pace.steps.append(done.elapsed_seconds)
+        self._tell(
+            StepReport(
+                step=done.step,
+                epoch=done.epoch,
+                values={"loss": done.loss, **done.values},
+                elapsed_seconds=done.elapsed_seconds,
+                remaining_seconds=self._pace.seconds_left(self._cadence, done.step),
+            )
+        )
+        self._warn_of_non_finite(done)
+        end = self._settle(backend)
+        self._save(backend, self._cadence.marks_at(self.step, self.standing, end), end)
+        return self._ending(end)
+
+    def finish(self, ending: Ending) -> RunEnd:
+        """Report the end; the last word of a run."""
+        self._clock.end()
+        standing = self.standing
+        self._report(
+            DoneReport(
+                end=ending.end,
+                message=ending.message,
+                step=self.step,
+                best_step=standing.best_step,
+                best_loss=standing.best_loss,
+                baseline_loss=standing.baseline_loss,
+            )
+        )
+        return ending.end
+
+    def log(self, text: str, level: Literal["info", "warning", "error"] = "info") -> None:
+        """Write a line to the job's log."""
+        self._report(LogReport(level=level, text=text))
+
+    def _settle(self, backend: Backend) -> RunEnd | None:
+        """Evaluate if it is due, and return how the run ends here, if it does.
+
+        A stop is obeyed before and during an evaluation, which the resumed run then makes up for.
+        """
+        asked = self._asked()
+        if asked is None and self._cadence.is_evaluation_due(self.step, self.standing):
+            asked = self._evaluate(backend)
+        by_itself = self._cadence.end_at(self.step, self.standing)
+        if by_itself == RunEnd.USER_ERROR:
+            return by_itself
+        return asked or by_itself
+
+    def _evaluate(self, backend: Backend) -> RunEnd | None:
+        """Evaluate and report; return the stop that cut the evaluation short, if one did."""
+        began = time.monotonic()
+        loss = backend.evaluate(self._go_on)
+        if loss is None:
+            return self._asked()
+        self._pace.evaluation = time.monotonic() - began
+        if self.step == 0:
+            self.standing = self.standing.measured(loss)
+        else:
+            self.standing = self.standing.evaluated(self.step, loss)
+        standing = self.standing
+        self._tell(
+            EvaluationReport(
+                step=self.step,
+                eval_loss=loss,
+                is_best=standing.best_step == self.step,
+                best_step=standing.best_step,
+                best_loss=standing.best_loss,
+                evaluations_without_improvement=standing.misses,
+                patience=self._cadence.patience,
+            )
+        )
+        self._log_evaluation(loss)
+        return None
+
+    def _go_on(self) -> bool:
+        self._clock.advance()
+        return self._asked() is None
+
+    def _asked(self) -> RunEnd | None:
+        """Return the stop to obey; after the last step nothing is left to be stopped."""
+        if self.step >= self._cadence.total_steps:
+            return None
+        if self.step > 0 and self.step == self._plan.stop_at_step:
+            return RunEnd.USER_STOPPED
+        return self._stop.asked()
+
+    def _log_evaluation(self, loss: float) -> None:
+        standing, step = self.standing, self.step
+        if step == 0:
+            self.log(f"baseline: the base model's validation loss is {loss:.4f}")
+        elif standing.best_step == step:
+            self.log(f"step {step}: validation loss {loss:.6g} is the new Best")
+        elif not math.isfinite(loss):
+            self.log(f"step {step}: validation loss is {loss}, which is no improvement", "warning")
+        else:
+            self.log(f"step {step}: validation loss {loss:.6g}; {self._best_so_far()}")
+
+    def _best_so_far(self) -> str:
+        standing = self.standing
+        if standing.best_step is None:
+            return "no finite validation loss was seen, so no checkpoint is Best"
+        best = f"Best is step {standing.best_step} ({standing.best_loss:.6g})"
+        if standing.misses == 0:
+            return best
+        times = "once" if standing.misses == 1 else f"{standing.misses} times in a row"
+        return f"{best}, not beaten {times}"
+
+    def _warn_of_non_finite(self, done: StepDone) -> None:
+        for name, value in {"loss": done.loss, **done.values}.items():
+            if not math.isfinite(value):
+                self.log(f"step {done.step}: {name} is {value}, not a finite number", "warning")
+
+    def _save(self, backend: Backend, marks: Marks, end: RunEnd | None) -> None:
+        # Before step 1 there is nothing to keep.
+        if not marks or self.step == 0:
+            return
+        snapshot = time.monotonic()
+
+        def fill(folder: Path) -> None:
+            faults.hit_sync("trainer.save.before")
+            trainer = backend.save(folder)
+            write_json(folder / STATE, self._state(trainer))
+            (folder / SERIES).write_bytes(b"".join(self._series))
+            write_json(folder / LINEAGE, self._lineage(backend, marks, end))
+
+        path = write_folder(self._plan.output_dir, self.step, fill, passed=self._clock.advance)
+        self._pace.save = time.monotonic() - snapshot
+        self._report(
+            CheckpointReport(
+                step=self.step,
+                path=str(path),
+                is_ordinary=marks.is_ordinary,
+                is_best=marks.is_best,
+                is_final=marks.is_final,
+                resumable=True,
+                eval_loss=self.standing.loss_at(self.step),
+                snapshot_monotonic=snapshot,
+            )
+        )
+        self.log(f"step {self.step}: checkpoint saved ({_named(marks)})")
+
+    def _state(self, trainer: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state in the layout of transformers' TrainerState, ours as a callback's."""
+        training = self._plan.spec.training
+        return {
+            "global_step": self.step,
+            "epoch": self._epoch,
+            "max_steps": self._cadence.total_steps,
+            "eval_steps": training.eval_steps,
+            "save_steps": training.save_steps,
+            "logging_steps": 1,
+            "train_batch_size": training.per_device_train_batch_size,
+            "stateful_callbacks": {
+                "lehr": {"standing": self.standing.as_json(), "trainer": dict(trainer)}
+            },
+        }
+
+    def _lineage(self, backend: Backend, marks: Marks, end: RunEnd | None) -> dict[str, Any]:
+        return {
+            **lineage_of(self._plan),
+            "step": self.step,
+            "end": end if marks.is_final else None,
+            "resumable": True,
+            "world_size": 1,
+            "environment": dict(backend.environment()),
+        }
+
+    def _tell(self, report: StepReport | EvaluationReport) -> None:
+        self._series.append(encode(report))
+        self._report(report)
+
+    def _ending(self, end: RunEnd | None) -> Ending | None:
+        if end is None:
+            return None
+        message = {
+            RunEnd.COMPLETED: f"All {self._cadence.total_steps} steps are done",
+            RunEnd.EARLY_STOPPED: (
+                f"Stopped early at step {self.step}: validation loss has not fallen in "
+                f"{self.standing.misses} evaluations"
+            ),
+            RunEnd.USER_ERROR: (
+                f"The training loss was not a finite number {NON_FINITE_LIMIT} times in a row, "
+                f"up to step {self.step}; lower learning_rate, or set max_grad_norm"
+            ),
+        }.get(end, f"Stopped after step {self.step}")
+        if self._cadence.evaluates and end != RunEnd.USER_ERROR:
+            message = f"{message}; {self._best_so_far()}"
+        self.log(message, "error" if end == RunEnd.USER_ERROR else "info")
+        return Ending(end=end, message=f"{message}.")
+
+
+def repeat_end(plan: TrainingPlan, resumed: Resumed, end: RunEnd, report: Reporter) -> RunEnd:
+    """Give the final checkpoint of a run that had ended by itself again, without computing.
+
+    The platform asks for that when it lost the end of the run that made it.
+    """
+    step, standing = resumed.step, resumed.standing
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(resumed.folder, folder, dirs_exist_ok=True)
+
+    path = write_folder(plan.output_dir, step, fill, passed=lambda: None)
+    report(LogReport(text=f"The run had already ended at step {step}; nothing is trained again"))
+    report(
+        CheckpointReport(
+            step=step,
+            path=str(path),
+            is_ordinary=False,
+            is_best=standing.best_step == step,
+            is_final=True,
+            resumable=True,
+            eval_loss=standing.loss_at(step),
+            snapshot_monotonic=time.monotonic(),
+        )
+    )
+    report(
+        DoneReport(
+            end=end,
+            message=f"The run had already ended at step {step}.",
+            step=step,
+            best_step=standing.best_step,
+            best_loss=standing.best_loss,
+            baseline_loss=standing.baseline_loss,
+        )
+    )
+    return end
+
+
+def _named(marks: Marks) -> str:
+    names = {"ordinary": marks.is_ordinary, "Best": marks.is_best, "final": marks.is_final}
+    return ", ".join(name for name, is_so in names.items() if is_so)

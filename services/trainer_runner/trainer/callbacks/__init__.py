@@ -1,0 +1,1 @@
+"""What is called back from the training loop."""

@@ -1,0 +1,1 @@
+"""From samples to batches of tensors, in an order that a number decides."""

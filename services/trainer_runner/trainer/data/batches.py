@@ -1,0 +1,104 @@
+"""Batches of samples as tensors, in an order that only the seed and the epoch decide."""
+
+# B = samples in the batch, T = positions of the longest of them
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from lehr.samples.tokens import Sample
+
+#: Label of a position that is not trained, and so of padding.
+IGNORE = -100
+
+Batch = dict[str, torch.Tensor]
+
+
+def epoch_order(count: int, *, seed: int, epoch: int) -> list[int]:
+    """Return the numbers 0 to ``count - 1`` as they are visited in pass ``epoch`` (from 0)."""
+    order = list(range(count))
+    random.Random(f"{seed} {epoch}").shuffle(order)  # noqa: S311 - repeatable on purpose
+    return order
+
+
+def collate(samples: Sequence[Sample], *, pad_id: int) -> Batch:
+    """Pad samples on the right to one length.
+
+    Returns:
+        ``input_ids``, ``attention_mask`` and ``labels`` of shape (B, T), dtype int64. Padding is
+        told from text by its place, so a pad token that is also the end token stays trained.
+    """
+    longest = max(map(len, samples))
+    ids_BT, mask_BT, labels_BT = [], [], []
+    for sample in samples:
+        padding = longest - len(sample)
+        ids_BT.append([*sample.token_ids, *[pad_id] * padding])
+        mask_BT.append([1] * len(sample) + [0] * padding)
+        labels_BT.append(sample.labels(IGNORE) + [IGNORE] * padding)
+    return {
+        "input_ids": torch.tensor(ids_BT),
+        "attention_mask": torch.tensor(mask_BT),
+        "labels": torch.tensor(labels_BT),
+    }
+
+
+class EpochBatches(Sampler[list[int]]):  # type: ignore[misc]  # torch is not typed here
+    """Numbers of the samples of each batch; ``epoch`` is set before each pass."""
+
+    def __init__(self, count: int, *, batch_size: int, seed: int) -> None:
+        self._count = count
+        self._batch_size = batch_size
+        self._seed = seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return math.ceil(self._count / self._batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = epoch_order(self._count, seed=self._seed, epoch=self.epoch)
+        for begin in range(0, self._count, self._batch_size):
+            yield order[begin : begin + self._batch_size]
+
+
+class SampleList(torch.utils.data.Dataset[Sample]):  # type: ignore[misc]  # nor is this
+    """Samples in memory, by number."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, at: int) -> Sample:
+        return self._samples[at]
+
+
+def train_loader(
+    samples: Sequence[Sample], *, batches: EpochBatches, pad_id: int
+) -> DataLoader[Batch]:
+    """Return the loader of training batches; it draws nothing from the global random state."""
+
+    def collate_padded(chosen: list[Sample]) -> Batch:
+        return collate(chosen, pad_id=pad_id)
+
+    return DataLoader(
+        SampleList(samples),
+        batch_sampler=batches,
+        collate_fn=collate_padded,
+        num_workers=0,
+        # Else each pass would draw its base seed from the generator that dropout uses.
+        generator=torch.Generator(),
+    )
+
+
+def evaluation_batches(
+    samples: Sequence[Sample], *, batch_size: int, pad_id: int
+) -> Iterator[Batch]:
+    """Yield the validation rows once, in their own order."""
+    for begin in range(0, len(samples), batch_size):
+        yield collate(samples[begin : begin + batch_size], pad_id=pad_id)

@@ -1,0 +1,188 @@
+"""Two tenants: what belongs to one looks to the other as if it were not there."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lehr.client import AsyncClient
+from lehr.client.connection import Connection, Endpoint
+from lehr.errors import NotFound, PermissionDenied, PlatformError
+from services.gateway.proxy import ROUTES
+from tests.e2e.world import World
+
+#: For services alone: closed to every key.
+INTERNAL = {
+    "GetRunPlan", "ListJobsChangedSince", "Acquire", "SyncNode", "RequestStop", "GetLease",
+    "ListLeaseIntervals", "Open", "Begin", "Commit", "Abort", "PlaceHold", "GetFunding", "Settle",
+    "OpenSeries", "GetWatermark", "ResolveTraining",
+}  # fmt: skip
+
+#: Methods that name a thing: the field that names it, and whose id goes in.
+NAMED: dict[str, tuple[str, str]] = {
+    "GetJob": ("job_id", "job"),
+    "StopJob": ("job_id", "job"),
+    "ResumeJob": ("job_id", "job"),
+    "WatchJob": ("job_id", "job"),
+    "ListCheckpoints": ("job_id", "job"),
+    "GetCheckpoint": ("checkpoint_id", "checkpoint"),
+    "DownloadCheckpoint": ("checkpoint_id", "checkpoint"),
+    "DeleteCheckpoint": ("checkpoint_id", "checkpoint"),
+    "PinCheckpoint": ("checkpoint_id", "checkpoint"),
+    "GetCost": ("job_id", "job"),
+    "QueryMetrics": ("job_id", "job"),
+    "WatchMetrics": ("job_id", "job"),
+    "ReadLogs": ("job_id", "job"),
+    "WatchLogs": ("job_id", "job"),
+    "GetModel": ("model", "model"),
+    "CommitModel": ("model_id", "model"),
+    "DownloadFiles": ("model", "model"),
+    "InspectDataset": ("dataset", "dataset"),
+    "CommitDataset": ("dataset_id", "dataset"),
+    "PreviewSamples": ("dataset", "dataset"),
+    "Recommend": ("dataset", "dataset"),
+    "RevokeApiKey": ("key_id", "key"),
+}
+
+#: Methods that answer for the caller's tenant whatever is asked, or for everybody alike.
+OWN = {
+    "PlanJob", "CreateJob", "ListJobs", "ListTiers", "ListNodes", "CheckHeld", "Quote",
+    "GetBalance", "TopUp", "ListLedger", "PublishRates", "Reconcile", "AddModel", "SearchModels",
+    "AddDataset",
+    "ListDatasets", "WhoAmI", "CreateApiKey", "ListApiKeys", "WatchEvents",
+}  # fmt: skip
+
+UNKNOWN = {
+    "job": "job_00000000000000000000000000",
+    "checkpoint": "ckpt_00000000000000000000000000",
+    "model": "model_00000000000000000000000000",
+    "dataset": "ds_00000000000000000000000000",
+    "key": "key_00000000000000000000000000",
+}
+
+
+def methods() -> dict[str, Any]:
+    """Return every method of every service that is reached from outside, by bare name."""
+    found: dict[str, Any] = {}
+    for service, name in ROUTES.items():
+        module = importlib.import_module(f"lehr.api.{name}.v1.{name}_pb2")
+        described = module.DESCRIPTOR.services_by_name[service.rpartition(".")[2]]
+        found |= {method.name: (service, method) for method in described.methods}
+    return found
+
+
+METHODS = methods()
+
+
+@pytest.fixture(scope="module")
+def things() -> dict[str, str]:
+    """Ids of what the first tenant has, filled by the first test that needs them."""
+    return {}
+
+
+async def fill(things: dict[str, str], world: World) -> None:
+    """Make one of each thing for the first tenant."""
+    if things:
+        return
+    job_id = await world.launch({"total_steps": 12})
+    await world.rests(job_id)
+    key = await world.client.keys.create("target")
+    things |= {
+        "job": job_id,
+        "checkpoint": (await world.client.checkpoints.list(job_id))[0].checkpoint_id,
+        "model": (await world.client.models.list())[0].model_id,
+        "dataset": (await world.client.datasets.list())[0].dataset_id,
+        "key": key.key.key_id,
+    }
+
+
+def test_every_method_has_its_place_in_the_matrix() -> None:
+    assert set(METHODS) == INTERNAL | set(NAMED) | OWN
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+async def test_a_foreign_id_is_answered_like_an_unknown_one(
+    world: World, things: dict[str, str], name: str
+) -> None:
+    await fill(things, world)
+    field, kind = NAMED[name]
+
+    async with world.of_tenant("stranger") as stranger:
+        foreign = await _refusal(stranger.client, name, **{field: things[kind]})
+        unknown = await _refusal(stranger.client, name, **{field: UNKNOWN[kind]})
+
+    assert isinstance(foreign, NotFound)
+    assert (foreign.reason, str(foreign).replace(things[kind], "X")) == (
+        unknown.reason,
+        str(unknown).replace(UNKNOWN[kind], "X"),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL))
+async def test_methods_for_services_are_closed_to_every_key(world: World, name: str) -> None:
+    refusal = await _refusal(world.client, name)
+
+    assert isinstance(refusal, PermissionDenied)
+
+
+async def test_lists_hold_nothing_of_the_other(world: World, things: dict[str, str]) -> None:
+    await fill(things, world)
+
+    async with world.of_tenant("stranger") as stranger:
+        client = stranger.client
+        assert not (await client.jobs.page()).jobs
+        assert not await client.models.list()
+        assert not await client.datasets.list()
+        assert not [key for key in await client.keys.list() if key.tenant != "stranger"]
+        assert not (await client.gpus.check_held()).leases
+        ledger = (await client.billing.ledger()).transactions
+        assert {one.job_id for one in ledger} <= {""}
+        assert (await client.billing.reconcile()).job_count == 0
+
+
+async def test_foreign_names_inside_a_job_are_unknown(world: World) -> None:
+    async with world.of_tenant("stranger") as stranger:
+        with pytest.raises(PlatformError, match="no model"):
+            await stranger.client.jobs.plan(stranger.spec({"total_steps": 1}))
+
+
+async def test_the_first_tenants_things_are_as_they_were(
+    world: World, things: dict[str, str]
+) -> None:
+    await fill(things, world)
+
+    job = await world.client.jobs.get(things["job"])
+
+    assert job.end_reason == "COMPLETED"
+    assert await world.saved(things["job"])
+    assert not [key for key in await world.client.keys.list() if key.HasField("revoke_time")]
+
+
+async def _refusal(client: AsyncClient, name: str, **fields: str) -> PlatformError:
+    """Call a method by name and return what it was refused with."""
+    service, method = METHODS[name]
+    module = importlib.import_module(f"{method.input_type.file.package}.{_file(method.input_type)}")
+    request = getattr(module, method.input_type.name)(**fields)
+    grpc_module = importlib.import_module(
+        f"lehr.api.{ROUTES[service]}.v1.{ROUTES[service]}_pb2_grpc"
+    )
+    endpoint: Endpoint = client._connection.endpoint
+    connection = Connection(endpoint)
+    stub: Callable[..., Any] = getattr(grpc_module, f"{service.rpartition('.')[2]}Stub")
+    call = getattr(stub(connection.channel), name)
+    try:
+        if method.server_streaming:
+            async for _ in connection.stream(call, request):
+                break
+        else:
+            await connection.call(call, request)
+    except PlatformError as error:
+        return error
+    finally:
+        await connection.close()
+    raise AssertionError(f"{name} answered")
+
+
+def _file(message: Any) -> str:
+    return str(message.file.name).rpartition("/")[2].removesuffix(".proto") + "_pb2"

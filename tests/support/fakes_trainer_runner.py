@@ -1,0 +1,506 @@
+"""What an agent asks of others, written by hand: a thread with one server for all five services."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import nats
+import nats.errors
+import nats.js.errors
+from google.protobuf.duration_pb2 import Duration
+
+from lehr.api.catalog.v1 import catalog_pb2, catalog_pb2_grpc
+from lehr.api.checkpoint_store.v1 import checkpoint_store_pb2 as store_pb
+from lehr.api.checkpoint_store.v1 import checkpoint_store_pb2_grpc as store_grpc
+from lehr.api.common.v1 import common_pb2
+from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2 as pb
+from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2_grpc
+from lehr.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from lehr.api.telemetry.v1 import telemetry_pb2, telemetry_pb2_grpc
+from lehr.errors import FailedPrecondition, NotFound, Unavailable
+from lehr.ids import derived_id, new_id
+from lehr.objects import ObjectStore
+from lehr.rpc.auth import Verifier, caller
+from lehr.rpc.server import Server
+from lehr.training.spec import JobSpec
+from tests.support.one_service import TRUSTED
+from tests.support.servers import NatsForTests, ObjectsForTests
+
+TENANT = "acme"
+RUNNER = frozenset({"trainer_runner"})
+ROWS = b'{"prompt": "a", "completion": "b"}\n'
+WEIGHTS = b"weights of the base model" * 100
+LINK_LIFE = timedelta(minutes=10)
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+MODEL_REVISION = digest(WEIGHTS)
+DATASET_REVISION = digest(ROWS)
+
+
+def lasting(seconds: float) -> Duration:
+    """Return a length of time for a message."""
+    message = Duration()
+    message.FromTimedelta(timedelta(seconds=seconds))
+    return message
+
+
+@dataclass
+class FakeAllocator(gpu_allocator_pb2_grpc.GpuAllocatorServiceServicer):
+    """An allocator that grants what a test says and remembers what it was told."""
+
+    wanted: dict[str, pb.DesiredLease] = field(default_factory=dict)
+    syncs: list[tuple[float, pb.SyncNodeRequest]] = field(default_factory=list)
+    closed: dict[str, pb.LeaseReport] = field(default_factory=dict)
+    interval: float = 0.2
+    epoch: int = 0
+    is_down: bool = False
+    fences_node: bool = False
+    delay: float = 0.0
+
+    def grant(self, *, ordinals: tuple[int, ...] = (0,), job_id: str = "") -> pb.DesiredLease:
+        """Want a new run of a job."""
+        self.epoch += 1
+        job_id = job_id or new_id("job")
+        lease_id = derived_id("lease", job_id, str(self.epoch))
+        lease = pb.Lease(
+            lease_id=lease_id,
+            tenant=TENANT,
+            project="vision",
+            job_id=job_id,
+            attempt=1,
+            run_id=derived_id("run", job_id, str(self.epoch)),
+            epoch=self.epoch,
+            tier="cpu",
+            gpu_count=len(ordinals),
+        )
+        self.wanted[lease_id] = pb.DesiredLease(
+            lease=lease, ordinals=ordinals, funded_duration=lasting(3600)
+        )
+        return self.wanted[lease_id]
+
+    def stop(self, lease_id: str, reason: str = "USER_STOPPED") -> None:
+        """Want a lease to end."""
+        self.wanted[lease_id].should_stop = True
+        self.wanted[lease_id].stop_reason = reason
+
+    def reports(self, lease_id: str) -> list[tuple[float, pb.LeaseReport]]:
+        """Return everything said of a lease, with when it came."""
+        return [
+            (at, report)
+            for at, request in self.syncs
+            for report in request.leases
+            if report.lease_id == lease_id
+        ]
+
+    @property
+    def last(self) -> pb.SyncNodeRequest:
+        """The newest sync."""
+        return self.syncs[-1][1]
+
+    async def SyncNode(self, request: pb.SyncNodeRequest, context: Any) -> pb.SyncNodeResponse:
+        await asyncio.sleep(self.delay)
+        if self.is_down:
+            raise Unavailable("the allocator is down")
+        if self.fences_node:
+            raise FailedPrecondition("a newer one has spoken", reason="FENCED")
+        assert caller().tenant == ""
+        self.syncs.append((time.monotonic(), request))
+        fenced = []
+        for report in request.leases:
+            if report.phase == pb.LEASE_PHASE_CLOSED:
+                self.closed.setdefault(report.lease_id, report)
+                self.wanted.pop(report.lease_id, None)
+            elif report.lease_id not in self.wanted:
+                lease = pb.Lease(lease_id=report.lease_id, epoch=report.epoch)
+                fenced.append(pb.DesiredLease(lease=lease, is_fenced=True))
+        return pb.SyncNodeResponse(
+            node_id="node_1",
+            leases=[*self.wanted.values(), *fenced],
+            sync_interval=lasting(self.interval),
+        )
+
+
+@dataclass
+class FakeScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
+    """A scheduler that knows the spec of each lease."""
+
+    specs: dict[str, JobSpec] = field(default_factory=dict)
+    leases: dict[str, pb.Lease] = field(default_factory=dict)
+    model_id: str = "model_1"
+    asked: int = 0
+
+    async def GetRunPlan(
+        self, request: scheduler_pb2.GetRunPlanRequest, context: Any
+    ) -> scheduler_pb2.GetRunPlanResponse:
+        self.asked += 1
+        assert caller().tenant == TENANT
+        lease = self.leases.get(request.lease_id)
+        if lease is None or lease.epoch != request.epoch:
+            raise NotFound(f"there is no run of lease {request.lease_id}")
+        return scheduler_pb2.GetRunPlanResponse(
+            job_id=lease.job_id,
+            run_id=lease.run_id,
+            tenant=TENANT,
+            project="vision",
+            spec_json=self.specs[request.lease_id].model_dump_json(),
+            spec_digest="d" * 64,
+            model_id=self.model_id,
+            model_name="toy",
+            model_revision=MODEL_REVISION,
+            dataset_id="ds_1",
+            dataset_revision=DATASET_REVISION,
+        )
+
+
+@dataclass
+class FakeCatalog(catalog_pb2_grpc.CatalogServiceServicer):
+    """A catalog with one model and one dataset."""
+
+    objects: ObjectStore
+    is_down: bool = False
+    asked: int = 0
+
+    async def DownloadFiles(
+        self, request: catalog_pb2.DownloadFilesRequest, context: Any
+    ) -> catalog_pb2.DownloadFilesResponse:
+        self.asked += 1
+        if self.is_down:
+            raise Unavailable("the catalog is down")
+        known = {
+            ("model", "model_1"): ("models/acme/m/model.safetensors", WEIGHTS, MODEL_REVISION),
+            ("dataset", "ds_1"): ("datasets/acme/d/data.jsonl", ROWS, DATASET_REVISION),
+        }
+        which = request.WhichOneof("which") or ""
+        found = known.get((which, getattr(request, which)))
+        if found is None:
+            raise NotFound(f"there is no {which} {getattr(request, which)}")
+        key, content, revision = found
+        link = common_pb2.FileLink(
+            name=key.rpartition("/")[2],
+            size_bytes=len(content),
+            sha256=digest(content),
+            url=self.objects.presign_get(key, LINK_LIFE),
+        )
+        return catalog_pb2.DownloadFilesResponse(files=[link], revision=revision)
+
+
+@dataclass
+class Stored:
+    """One checkpoint as the fake store has it."""
+
+    checkpoint_id: str
+    request: store_pb.BeginRequest
+    is_committed: bool = False
+
+    def key(self, name: str) -> str:
+        """Where a file lies."""
+        return f"checkpoints/{TENANT}/{self.request.job_id}/{self.checkpoint_id}/{name}"
+
+
+@dataclass
+class FakeStore(store_grpc.CheckpointStoreServiceServicer):
+    """A checkpoint store that verifies what it commits and knows of fences."""
+
+    objects: ObjectStore
+    fences: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, Stored] = field(default_factory=dict)
+    is_down: bool = False
+    refuses_commits: int = 0
+
+    def committed(self, job_id: str) -> list[int]:
+        """Return the committed steps of a job in order."""
+        rows = (row for row in self.rows.values() if row.is_committed)
+        return sorted(row.request.step for row in rows if row.request.job_id == job_id)
+
+    async def Open(self, request: store_pb.OpenRequest, context: Any) -> store_pb.OpenResponse:
+        self._check()
+        self._fence(request.job_id, request.epoch)
+        self.fences[request.job_id] = request.epoch
+        rows = [
+            row
+            for row in self.rows.values()
+            if row.is_committed and row.request.job_id == request.job_id
+        ]
+        if not rows:
+            return store_pb.OpenResponse()
+        newest = max(rows, key=lambda row: row.request.step)
+        return store_pb.OpenResponse(
+            resume_from=store_pb.Checkpoint(
+                checkpoint_id=newest.checkpoint_id, step=newest.request.step
+            ),
+            files=[
+                common_pb2.FileLink(
+                    name=file.name,
+                    size_bytes=file.size_bytes,
+                    sha256=file.sha256,
+                    url=self.objects.presign_get(newest.key(file.name), LINK_LIFE),
+                )
+                for file in newest.request.files
+            ],
+        )
+
+    async def Begin(self, request: store_pb.BeginRequest, context: Any) -> store_pb.BeginResponse:
+        self._check()
+        self._fence(request.job_id, request.epoch)
+        key = f"{request.epoch}:{request.step}"
+        checkpoint_id = derived_id("ckpt", request.job_id, key)
+        row = self.rows.setdefault(checkpoint_id, Stored(checkpoint_id, request))
+        return store_pb.BeginResponse(
+            checkpoint_id=checkpoint_id,
+            is_committed=row.is_committed,
+            files=[
+                common_pb2.FileLink(
+                    name=file.name, url=self.objects.presign_put(row.key(file.name), LINK_LIFE)
+                )
+                for file in request.files
+            ],
+        )
+
+    async def Commit(
+        self, request: store_pb.CommitRequest, context: Any
+    ) -> store_pb.CommitResponse:
+        self._check()
+        row = self.rows[request.checkpoint_id]
+        self._fence(row.request.job_id, request.epoch)
+        if self.refuses_commits:
+            self.refuses_commits -= 1
+            raise FailedPrecondition("a file is not what was announced", reason="BYTES_DIFFER")
+        for file in row.request.files:
+            found = await self.objects.sha256(row.key(file.name))
+            assert (found.sha256, found.size_bytes) == (file.sha256, file.size_bytes)
+        row.is_committed = True
+        size = sum(file.size_bytes for file in row.request.files)
+        return store_pb.CommitResponse(
+            checkpoint=store_pb.Checkpoint(
+                checkpoint_id=row.checkpoint_id,
+                step=row.request.step,
+                state=store_pb.CHECKPOINT_STATE_COMMITTED,
+                size_bytes=size,
+            )
+        )
+
+    async def Abort(self, request: store_pb.AbortRequest, context: Any) -> store_pb.AbortResponse:
+        return store_pb.AbortResponse()
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise Unavailable("the checkpoint store is down")
+        assert caller().tenant == TENANT
+
+    def _fence(self, job_id: str, epoch: int) -> None:
+        if epoch < self.fences.get(job_id, 0):
+            raise FailedPrecondition("a newer lease has the job", reason="FENCED")
+
+
+@dataclass
+class FakeTelemetry(telemetry_pb2_grpc.TelemetryServiceServicer):
+    """Telemetry that reads the streams whenever it is asked, as far as it is allowed to."""
+
+    nats_server: NatsForTests
+    opened: list[telemetry_pb2.OpenSeriesRequest] = field(default_factory=list)
+    stored_step: dict[str, int] = field(default_factory=dict)
+    """By job."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """Every event of the streams, decoded, in order."""
+    message_ids: list[str] = field(default_factory=list)
+    reports: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    lines: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    is_down: bool = False
+    is_deaf: bool = False
+    """It answers and takes nothing in."""
+    positions: dict[str, int] = field(default_factory=dict)
+
+    def steps(self, run_id: str) -> list[int]:
+        """Return the steps of a run's series, doubled ones twice."""
+        found = [
+            point["step"]
+            for report in self.reports.get(run_id, {}).values()
+            for point in report.get("points", [])
+        ]
+        return sorted(found)
+
+    def log(self, run_id: str) -> list[str]:
+        """Return the log of a run."""
+        return [line["text"] for _, line in sorted(self.lines.get(run_id, {}).items())]
+
+    async def OpenSeries(
+        self, request: telemetry_pb2.OpenSeriesRequest, context: Any
+    ) -> telemetry_pb2.OpenSeriesResponse:
+        self._check()
+        self.opened.append(request)
+        stored = self.stored_step.get(request.job_id, 0)
+        return telemetry_pb2.OpenSeriesResponse(stored_step=stored)
+
+    async def GetWatermark(
+        self, request: telemetry_pb2.GetWatermarkRequest, context: Any
+    ) -> telemetry_pb2.GetWatermarkResponse:
+        self._check()
+        if not self.is_deaf:
+            with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+                await self.catch_up()
+        return telemetry_pb2.GetWatermarkResponse(
+            report_sequence=_contiguous(self.reports.get(request.run_id, {})),
+            log_sequence=_contiguous(self.lines.get(request.run_id, {})),
+        )
+
+    async def catch_up(self) -> None:
+        """Read everything that is new in the streams."""
+        client = await nats.connect(
+            self.nats_server.url,
+            user=self.nats_server.user,
+            password=self.nats_server.password,
+            allow_reconnect=False,
+            connect_timeout=1,
+        )
+        try:
+            for stream in ("RUNS", "LOGS"):
+                await self._read(client.jetstream(timeout=2), stream)
+        finally:
+            await client.close()
+
+    async def _read(self, context: Any, stream: str) -> None:
+        while True:
+            position = self.positions.get(stream, 0) + 1
+            try:
+                message = await context.get_msg(stream, seq=position, direct=False)
+            except nats.js.errors.NotFoundError:
+                return
+            self.positions[stream] = position
+            self.message_ids.append((message.headers or {})["Nats-Msg-Id"])
+            self._take(json.loads(message.data))
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        self.events.append(dict(event))
+        data = event["data"]
+        if "lines" in data:
+            rows = self.lines.setdefault(data["run_id"], {})
+            rows.update({line["sequence"]: line for line in data["lines"]})
+            return
+        rows = self.reports.setdefault(data["run_id"], {})
+        if "points" in data:
+            for number, point in enumerate(data["points"]):
+                rows[data["first_sequence"] + number] = {"points": [point]}
+        else:
+            rows[data["report_sequence"]] = {"type": event["type"], **data}
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise Unavailable("telemetry is down")
+        assert caller().tenant == TENANT
+
+
+def _contiguous(rows: Mapping[int, Any]) -> int:
+    number = 0
+    while number + 1 in rows:
+        number += 1
+    return number
+
+
+@dataclass
+class FakePeers:
+    """All services that an agent calls, and the two servers beside them."""
+
+    allocator: FakeAllocator
+    scheduler: FakeScheduler
+    catalog: FakeCatalog
+    checkpoint_store: FakeStore
+    telemetry: FakeTelemetry
+    objects: ObjectStore
+    port: int = 0
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where the agent finds them."""
+        names = ("gpu_allocator", "scheduler", "catalog", "checkpoint_store", "telemetry")
+        return dict.fromkeys(names, f"127.0.0.1:{self.port}")
+
+
+_SERVED = (
+    (
+        "allocator",
+        gpu_allocator_pb2_grpc.add_GpuAllocatorServiceServicer_to_server,
+        "lehr.api.gpu_allocator.v1.GpuAllocatorService",
+        "SyncNode",
+    ),
+    (
+        "scheduler",
+        scheduler_pb2_grpc.add_SchedulerServiceServicer_to_server,
+        "lehr.api.scheduler.v1.SchedulerService",
+        "GetRunPlan",
+    ),
+    (
+        "catalog",
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server,
+        "lehr.api.catalog.v1.CatalogService",
+        "DownloadFiles",
+    ),
+    (
+        "checkpoint_store",
+        store_grpc.add_CheckpointStoreServiceServicer_to_server,
+        "lehr.api.checkpoint_store.v1.CheckpointStoreService",
+        "Open Begin Commit Abort",
+    ),
+    (
+        "telemetry",
+        telemetry_pb2_grpc.add_TelemetryServiceServicer_to_server,
+        "lehr.api.telemetry.v1.TelemetryService",
+        "OpenSeries GetWatermark",
+    ),
+)
+
+
+def _made(nats_server: NatsForTests, s3: ObjectsForTests) -> FakePeers:
+    objects = ObjectStore(s3.endpoint, s3.access_key, s3.secret_key, s3.bucket, s3.region)
+    return FakePeers(
+        allocator=FakeAllocator(),
+        scheduler=FakeScheduler(),
+        catalog=FakeCatalog(objects=objects),
+        checkpoint_store=FakeStore(objects=objects),
+        telemetry=FakeTelemetry(nats_server=nats_server),
+        objects=objects,
+    )
+
+
+@contextlib.contextmanager
+def fake_peers(nats_server: NatsForTests, s3: ObjectsForTests) -> Iterator[FakePeers]:
+    """Serve the fakes on a free port, in a thread of their own."""
+    peers, started, ended = _made(nats_server, s3), threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        await peers.objects.put_bytes("models/acme/m/model.safetensors", WEIGHTS)
+        await peers.objects.put_bytes("datasets/acme/d/data.jsonl", ROWS)
+        server = Server(Verifier(TRUSTED))
+        for attribute, add, name, methods in _SERVED:
+            server.add_servicer(
+                add,
+                getattr(peers, attribute),
+                service_name=name,
+                policy=dict.fromkeys(methods.split(), RUNNER),
+            )
+        peers.port = await server.start("127.0.0.1:0")
+        started.set()
+        await asyncio.to_thread(ended.wait)
+        await server.stop(grace=0)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert started.wait(timeout=20), "the fakes did not start"
+    try:
+        yield peers
+    finally:
+        ended.set()
+        thread.join(timeout=20)

@@ -1,0 +1,34 @@
+"""One tiny model for all trainings, and the trainer called in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lehr.demo.tiny import tiny_llama
+from lehr.training.plan import TrainingPlan
+from services.trainer_runner.pipes import StopFlag
+from tests.support.trainers import Told
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch) -> Callable[[TrainingPlan], Told]:
+    """Return the trainer as a function: importing torch once saves most of each test's time."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def call(plan: TrainingPlan) -> Told:
+        from services.trainer_runner.trainer.train import train as run  # noqa: PLC0415
+
+        told = Told()
+        # One thread: on a busy machine, a second would make a tiny model slower.
+        run(plan, told, StopFlag(), threads=1)
+        return told
+
+    return call

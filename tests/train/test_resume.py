@@ -1,0 +1,175 @@
+"""A resumed run equals the uninterrupted one to the bit: losses, weights, state, order of rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.training.ends import RunEnd
+from lehr.training.plan import TrainingPlan
+from lehr.training.reports import RunningReport
+from tests.support.trainers import TRAINER, Told, a_plan, kill_at, run_trainer, stop_at
+
+pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
+
+Train = Callable[[TrainingPlan], Told]
+DROPOUT = {"type": "lora", "lora_dropout": 0.1}
+#: Nine steps of four rows are an epoch of the 36 that are trained.
+TRAINING = {
+    "max_steps": 14,
+    "eval_steps": 4,
+    "save_steps": 5,
+    "learning_rate": 0.01,
+    "per_device_train_batch_size": 4,
+    "lr_scheduler_type": "cosine",
+    "warmup_steps": 3,
+}
+
+
+@pytest.fixture
+def plan(tmp_path: Path, tiny: Path) -> Callable[..., TrainingPlan]:
+    rows = tmp_path / "rows.jsonl"
+    chats = [
+        [
+            {"role": "user", "content": f"row-{number:02}"},
+            {"role": "assistant", "content": f"It is the number {number * 7 % 13}."},
+        ]
+        for number in range(40)
+    ]
+    rows.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
+
+    def build(name: str, *, adapter: dict[str, Any], **more: Any) -> TrainingPlan:
+        training = {**TRAINING, **more.pop("training", {})}
+        spec = {"adapter": adapter, "training": training, "data": {"max_length": 64}}
+        return a_plan(tmp_path / name, spec, model_dir=tiny, dataset_file=rows, **more)
+
+    return build
+
+
+def numbers(told: Told) -> dict[int, tuple[float, float, float]]:
+    """Return what of each step must be equal; seconds may differ."""
+    names = ("loss", "learning_rate", "grad_norm")
+    return {step.step: tuple(step.values[name] for name in names) for step in told.steps}  # type: ignore[misc]
+
+
+def state_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a checkpoint that hold numbers, without times and ids."""
+    kept = ("safetensors", "optimizer.json", "rng.json", "adapter_config.json", "config.json")
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.endswith(kept)}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "training", "cut"),
+    [
+        (DROPOUT, {}, 7),
+        (DROPOUT, {}, 8),
+        (DROPOUT, {}, 9),
+        (DROPOUT, {}, 13),
+        ({"type": "full"}, {}, 6),
+        (DROPOUT, {"precision": "bf16", "gradient_accumulation_steps": 2}, 6),
+        ({"type": "full"}, {"gradient_checkpointing": True, "lr_scheduler_type": "linear"}, 10),
+    ],
+    ids=[
+        "lora in mid-epoch",
+        "lora before an evaluation",
+        "lora between two epochs",
+        "lora before the last step",
+        "full",
+        "lora bf16 accumulated",
+        "full checkpointed after a save",
+    ],
+)
+def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(
+    plan: Callable[..., TrainingPlan],
+    train: Train,
+    adapter: dict[str, Any],
+    training: dict[str, Any],
+    cut: int,
+) -> None:
+    straight = train(plan("straight", adapter=adapter, training=training))
+    first = train(plan("first", adapter=adapter, training=training, stop_at_step=cut))
+    folder = first.checkpoint_at(cut)
+
+    second = train(plan("second", adapter=adapter, training=training, resume_dir=folder))
+
+    assert first.end == RunEnd.USER_STOPPED
+    assert second.of(RunningReport)[0].start_step == cut
+    assert numbers(first) | numbers(second) == numbers(straight)
+    assert first.eval_losses | second.eval_losses == straight.eval_losses
+    assert second.done == straight.done
+    assert state_of(second.checkpoint_at(14)) == state_of(straight.checkpoint_at(14))
+
+
+def test_a_killed_process_resumes_to_the_bit_from_its_last_checkpoint(
+    plan: Callable[..., TrainingPlan],
+) -> None:
+    straight = run_trainer(TRAINER, plan("straight", adapter=DROPOUT))
+    killed = run_trainer(TRAINER, plan("killed", adapter=DROPOUT), on_report=kill_at(6))
+    folder = killed.checkpoint_at(5)
+
+    resumed = run_trainer(TRAINER, plan("resumed", adapter=DROPOUT, resume_dir=folder))
+
+    assert (killed.end, straight.end, resumed.end) == (None, *[RunEnd.COMPLETED] * 2)
+    assert numbers(killed) | numbers(resumed) == numbers(straight)
+    assert numbers(killed)[6] == numbers(resumed)[6]
+    assert state_of(resumed.checkpoint_at(14)) == state_of(straight.checkpoint_at(14))
+
+
+def test_a_process_asked_to_stop_saves_at_once_and_says_why(
+    plan: Callable[..., TrainingPlan],
+) -> None:
+    told = run_trainer(
+        TRAINER,
+        plan("stopped", adapter=DROPOUT, training={"max_steps": 5000, "eval_steps": 5000}),
+        on_report=stop_at(2, "BUDGET_EXHAUSTED"),
+    )
+
+    assert (told.status, told.end) == (0, RunEnd.BUDGET_EXHAUSTED)
+    last = told.checkpoints[-1]
+    assert (last.step, last.is_ordinary, last.resumable) == (told.done.step, True, True)
+    assert "Traceback" not in told.errors
+
+
+def test_each_row_is_seen_once_an_epoch_in_an_order_of_its_own() -> None:
+    from services.trainer_runner.trainer.data.batches import EpochBatches  # noqa: PLC0415
+
+    batches = EpochBatches(40, batch_size=4, seed=42)
+    first = list(batches)
+    batches.epoch = 1
+    second = list(batches)
+
+    assert sorted(itertools.chain(*first)) == sorted(itertools.chain(*second)) == list(range(40))
+    assert first != second
+    assert {len(batch) for batch in first} == {4}
+
+
+def test_a_resume_with_other_threads_keeps_those_of_the_checkpoint(
+    plan: Callable[..., TrainingPlan], train: Train
+) -> None:
+    import torch  # noqa: PLC0415 - takes seconds
+
+    first = train(plan("first", adapter=DROPOUT, stop_at_step=5))
+    lineage = first.checkpoint_at(5) / "lehr.json"
+    told = json.loads(lineage.read_text())
+    told["environment"]["threads"] = 2
+    lineage.write_text(json.dumps(told))
+
+    train(plan("second", adapter=DROPOUT, resume_dir=first.checkpoint_at(5)))
+
+    assert torch.get_num_threads() == 2
+
+
+def test_a_run_that_had_ended_is_not_trained_further(
+    plan: Callable[..., TrainingPlan], train: Train
+) -> None:
+    first = train(plan("first", adapter=DROPOUT))
+
+    again = train(plan("again", adapter=DROPOUT, resume_dir=first.checkpoint_at(14)))
+
+    assert (again.steps, again.end) == ([], RunEnd.COMPLETED)
+    assert state_of(again.checkpoint_at(14)) == state_of(first.checkpoint_at(14))

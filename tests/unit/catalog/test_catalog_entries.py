@@ -1,0 +1,170 @@
+"""What may be announced: names, files, references, and what a revision depends on."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.catalog.domain.entries import (
+    OBJECT_BYTES_MAX,
+    Dataset,
+    File,
+    Model,
+    Reference,
+    check_file,
+    check_model_files,
+    check_name,
+    model_revision,
+)
+from services.catalog.domain.errors import UploadRefused
+
+DIGEST = "a" * 64
+ID = "ds_" + "0" * 26
+
+
+def a_file(name: str = "config.json", *, size_bytes: int = 3, sha256: str = DIGEST) -> File:
+    """Return an announced file."""
+    return File(name=name, size_bytes=size_bytes, sha256=sha256)
+
+
+def model_files(*more: str) -> list[File]:
+    """Return the least that is a model, and more."""
+    return [a_file(name) for name in ("model.safetensors", "config.json", "tokenizer.json", *more)]
+
+
+@pytest.mark.parametrize("name", ["a", "smollm2-135m", "a.b_c-1", "0", "a" * 63])
+def test_a_good_name_is_taken_as_it_is(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", ".a", "A", "a b", "a/b", "a@b", "a" * 64, "a\n", "a\0", "ä", "../x"]
+)
+def test_a_bad_name_is_refused_with_the_rule(name: str) -> None:
+    with pytest.raises(UploadRefused, match="lower-case") as refusal:
+        check_name(name)
+
+    assert refusal.value.fields[0].field == "name"
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".hidden", "a/b", "a\\b", "a\n", "a\0", "x" * 129, "a b"]
+)
+def test_a_file_name_that_is_a_path_or_odd_is_refused(name: str) -> None:
+    with pytest.raises(UploadRefused, match=r"file\.name"):
+        check_file(a_file(name))
+
+
+@pytest.mark.parametrize("size_bytes", [-1, 0, OBJECT_BYTES_MAX + 1])
+def test_a_size_that_no_file_has_is_refused(size_bytes: int) -> None:
+    with pytest.raises(UploadRefused, match=f"{size_bytes} bytes"):
+        check_file(a_file(size_bytes=size_bytes))
+
+
+@pytest.mark.parametrize("size_bytes", [1, OBJECT_BYTES_MAX])
+def test_the_smallest_and_the_largest_file_are_taken(size_bytes: int) -> None:
+    assert check_file(a_file(size_bytes=size_bytes)).size_bytes == size_bytes
+
+
+@pytest.mark.parametrize("sha256", ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64, "a" * 64 + "\n"])
+def test_a_digest_that_is_none_is_refused(sha256: str) -> None:
+    with pytest.raises(UploadRefused, match="SHA-256"):
+        check_file(a_file(sha256=sha256))
+
+
+def test_the_files_of_a_model_are_sorted_by_name() -> None:
+    names = [file.name for file in check_model_files(model_files("README.md"))]
+
+    assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json"])
+def test_a_model_without_a_needed_file_is_refused_by_its_name(missing: str) -> None:
+    files = [file for file in model_files() if file.name != missing]
+
+    with pytest.raises(UploadRefused, match=missing):
+        check_model_files(files)
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    with pytest.raises(UploadRefused, match="no weights"):
+        check_model_files([a_file("config.json"), a_file("tokenizer.json")])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pytorch_model.bin", "model.pt", "x.pth", "x.pkl", "x.ckpt", "modeling.py", "LICENSE", "x.so"],
+)
+def test_a_file_that_could_run_code_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(UploadRefused, match=name):
+        check_model_files(model_files(name))
+
+
+def test_two_files_of_one_name_are_refused() -> None:
+    with pytest.raises(UploadRefused, match="different names"):
+        check_model_files(model_files("config.json"))
+
+
+@pytest.mark.parametrize("count", [0, 501])
+def test_no_files_and_too_many_are_refused(count: int) -> None:
+    with pytest.raises(UploadRefused, match="1 to 500"):
+        check_model_files([a_file(f"{at}.json") for at in range(count)])
+
+
+@given(
+    st.lists(
+        st.tuples(st.text("abc.", min_size=1, max_size=4), st.text("0123456789abcdef", min_size=64)),
+        min_size=2,
+        max_size=4,
+        unique_by=lambda pair: pair[0],
+    )
+)
+def test_another_name_or_digest_is_another_revision(pairs: list[tuple[str, str]]) -> None:
+    files = [a_file(name, sha256=digest[:64]) for name, digest in pairs]
+    swapped = [a_file(files[0].name + "x", sha256=files[0].sha256), *files[1:]]
+    altered = [a_file(files[0].name, sha256="f" * 63 + "e"), *files[1:]]
+
+    assert len({model_revision(files), model_revision(swapped), model_revision(altered)}) == 3
+
+
+def test_the_same_files_are_the_same_revision_whatever_their_order() -> None:
+    forth = check_model_files(model_files())
+    back = check_model_files(model_files()[::-1])
+
+    assert model_revision(forth) == model_revision(back)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("qa", Reference(name="qa")),
+        ("qa@" + "0" * 12, Reference(name="qa", revision_prefix="0" * 12)),
+        (f"qa@{DIGEST}", Reference(name="qa", revision_prefix=DIGEST)),
+        (ID, Reference(entry_id=ID)),
+        ("ds_mine", Reference(name="ds_mine")),
+    ],
+)
+def test_a_reference_is_an_id_a_name_or_a_name_at_a_revision(text: str, wanted: Reference) -> None:
+    assert Reference.parse(text, noun="ds", field="dataset") == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["", "qa@", "qa@abc", "qa@" + "G" * 12, "qa@" + "a" * 65, "ds_\0", "ds_/../x", "a b"]
+)
+def test_a_reference_that_is_none_names_its_field(text: str) -> None:
+    with pytest.raises(UploadRefused) as refusal:
+        Reference.parse(text, noun="ds", field="data.validation_dataset")
+
+    assert refusal.value.fields[0].field == "data.validation_dataset"
+
+
+def test_objects_of_tenants_lie_apart() -> None:
+    file = a_file()
+    of_a = Dataset(dataset_id=ID, tenant="a", project="p", name="n", file=file)
+    of_b = Dataset(dataset_id=ID, tenant="b", project="p", name="n", file=file)
+    model = Model(
+        model_id="m", tenant="a", project="p", name="n", revision="r", license="", files=(file, file)
+    )
+
+    assert of_a.key != of_b.key
+    assert model.key("x").startswith("models/a/")
+    assert (model.size_bytes, of_a.revision) == (6, DIGEST)
