@@ -77,7 +77,7 @@ class Settings(ServiceSettings):
     stuck_after: Duration = timedelta(minutes=1)
     """A process that outlives its kill for so long takes its GPUs out of service."""
 
-    shutdown_grace: Duration = 12 * _SECOND
+    shutdown_grace: Duration = 10 * _SECOND
     """What trainers get to save when the agent itself must go; below the supervisor's patience."""
 
     stall_timeout: Duration = timedelta(minutes=4)

@@ -51,10 +51,10 @@ def plan(tmp_path: Path, tiny: Path) -> Callable[..., TrainingPlan]:
     return build
 
 
-def numbers(told: Told) -> dict[int, tuple[float, float, float]]:
+def numbers(told: Told) -> dict[int, tuple[float, ...]]:
     """Return what of each step must be equal; seconds may differ."""
-    names = ("loss", "learning_rate", "grad_norm")
-    return {step.step: tuple(step.values[name] for name in names) for step in told.steps}  # type: ignore[misc]
+    names = ("loss", "learning_rate", "grad_norm", "num_tokens")
+    return {step.step: tuple(step.values[name] for name in names) for step in told.steps}
 
 
 def state_of(folder: Path) -> dict[str, bytes]:
@@ -102,7 +102,11 @@ def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(
     assert numbers(first) | numbers(second) == numbers(straight)
     assert first.eval_losses | second.eval_losses == straight.eval_losses
     assert second.done == straight.done
-    assert state_of(second.checkpoint_at(14)) == state_of(straight.checkpoint_at(14))
+    saved = {one.step: state_of(Path(one.path)) for one in straight.checkpoints}
+    assert {
+        one.step: state_of(Path(one.path)) for one in second.checkpoints
+    }.items() <= saved.items()
+    assert second.checkpoints[-1].step == 14
 
 
 def test_a_killed_process_resumes_to_the_bit_from_its_last_checkpoint(

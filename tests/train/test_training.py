@@ -262,6 +262,20 @@ def test_a_model_with_a_tensor_missing_is_refused(
         train(plan(model_dir=toy))
 
 
+def test_a_tokenizer_of_another_model_is_refused(
+    plan: Callable[..., TrainingPlan], train: Train, tmp_path: Path, tiny: Path
+) -> None:
+    toy = write_toy_model(tmp_path / "toy")
+    for name in ("config.json", "model.safetensors"):
+        (toy / name).write_bytes((tiny / name).read_bytes())
+    rows = [{"prompt": "a", "completion": chr(0x4F0)}] * 2
+    file = write_rows(tmp_path / "rare.jsonl", rows)
+    lone = plan(model_dir=toy, data={"max_length": 8, "validation_split": 0})
+
+    with pytest.raises(InvalidArgument, match="knows 384 tokens only"):
+        train(lone.model_copy(update={"dataset_file": file}))
+
+
 def test_weights_that_are_no_safetensors_are_refused(
     plan: Callable[..., TrainingPlan], train: Train, tmp_path: Path
 ) -> None:

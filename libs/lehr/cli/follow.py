@@ -36,7 +36,13 @@ _WORDS = {
 }
 
 
-async def follow(client: AsyncClient, job_id: str, *, out: Console = console) -> job_pb2.Job:
+async def follow(
+    client: AsyncClient,
+    job_id: str,
+    *,
+    out: Console = console,
+    look_seconds: float = LOOK_SECONDS,
+) -> job_pb2.Job:
     """Show a job until it rests or ends, and return it; a short outage is waited out."""
     view = _View(client, job_id, out)
     columns = (
@@ -64,7 +70,7 @@ async def follow(client: AsyncClient, job_id: str, *, out: Console = console) ->
                     await view.look(asks=True)
                     return job
             looks += 1
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(look_seconds)
 
 
 class _View:
@@ -121,7 +127,9 @@ class _View:
             return
         self._state = told
         where = f" on {job.runs[-1].tier}" if job.runs and job.state not in RESTING else ""
-        why = job.end_reason if job.state in RESTING else job.state_message
+        why = job.end_reason if job.state in RESTING else ""
+        if job.state == job_pb2.JOB_STATE_QUEUED:
+            why = job.state_message
         detail = f": {why}" if why else ""
         self._out.print(f"[cyan]{words}[/]", end="")
         self._out.print(f"{where}{detail}", markup=False, soft_wrap=True)

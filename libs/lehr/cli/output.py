@@ -92,9 +92,7 @@ def plain(value: Any) -> Any:
         return MessageToDict(
             value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
-    if isinstance(value, list | tuple) or (
-        hasattr(value, "__iter__") and not isinstance(value, str | dict)
-    ):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [plain(one) for one in value]
     return value
 

@@ -38,7 +38,11 @@ _FOLDER = "demo"
 def run_demo(*, keep: bool) -> int:
     """Run the demo and return its exit status; the stack is stopped unless ``keep``."""
     folder = Path(os.environ.get("LEHR_STATE_DIR", ".state")).absolute() / _FOLDER
-    stack = Stack(folder)
+    stack = Stack(folder / "stack")
+    if stack.status().supervisor_pid is not None:
+        console.print(f"a demo runs in {folder}; stop it with", markup=False)
+        console.print(f"    lehr down --state-dir {stack.layout.root}", markup=False)
+        return 1
     try:
         _section("model and data")
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,11 +50,11 @@ def run_demo(*, keep: bool) -> int:
         model = smollm2(folder / "cache")
         rows = write_stdlib_rows(folder / "cache")
         _section("servers and services")
-        # A demo that was killed may have left its stack behind.
-        stack.down()
+        # Each demo begins with nothing: a job of one that was killed would go on in this one.
+        stack.remove()
         status = stack.up(owned=not keep, progress=tell_progress())
         console.print(f"gateway at {status.gateway}, state in {folder}", markup=False)
-        return asyncio.run(_through(folder, model, rows))
+        return asyncio.run(_through(stack, folder, model, rows))
     except PlatformError as error:
         console.print(f"[bold red]error[/] [dim]{error.reason}[/]", end=" ")
         console.print(str(error), markup=False)
@@ -60,13 +64,15 @@ def run_demo(*, keep: bool) -> int:
         return 130
     finally:
         if keep:
-            console.print(f"the stack runs on: LEHR_STATE_DIR={folder} lehr status", markup=False)
+            console.print(
+                f"the stack runs on: lehr status --state-dir {stack.layout.root}", markup=False
+            )
         else:
             stack.down()
 
 
-async def _through(folder: Path, model: Path, rows: Path) -> int:
-    async with AsyncClient(state_dir=folder) as client:
+async def _through(stack: Stack, folder: Path, model: Path, rows: Path) -> int:
+    async with AsyncClient(stack.status().gateway, stack.secrets().api_key) as client:
         await _fill_catalog(client, model, rows)
         _section("the plan")
         spec = read_spec(JOB_FILE)

@@ -7,6 +7,7 @@ administrator's address and the passwords come on standard input, the rest from 
 import asyncio
 import json
 import sys
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -28,8 +29,7 @@ async def make_database(admin_url: str) -> None:
     name = url.path.removeprefix("/")
     admin = await asyncpg.connect(url._replace(path="/postgres").geturl(), timeout=_CONNECT_SECONDS)
     try:
-        known = await admin.fetchval("SELECT true FROM pg_database WHERE datname = $1", name)
-        if not known:
+        with suppress(asyncpg.DuplicateDatabaseError):
             await admin.execute(f'CREATE DATABASE "{name}"')
     finally:
         await admin.close()

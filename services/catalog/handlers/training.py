@@ -82,8 +82,8 @@ class Tokens:
         self, *, caller: Caller, dataset: str, model: str
     ) -> tuple[list[int], Recommendation]:
         """Return all lengths and the length that covers 95 % of the rows."""
-        base = await get_model(self._shelves, caller=caller, model=model)
         rows = await get_dataset(self._shelves, caller=caller, dataset=dataset)
+        base = await get_model(self._shelves, caller=caller, model=model)
         lengths = await self.lengths(rows, base)
         return lengths, recommend(lengths, context=base.context_length or None)
 
@@ -138,8 +138,8 @@ class Tokens:
         """
         if len(lines) > PREVIEW_LINES_MAX:
             raise InvalidArgument(f"ask for at most {PREVIEW_LINES_MAX} lines at a time")
-        base = await get_model(self._shelves, caller=caller, model=model)
         rows = await get_dataset(self._shelves, caller=caller, dataset=dataset)
+        base = await get_model(self._shelves, caller=caller, model=model)
         tokenizer = await self._tokenizer(base)
         path = await rows_file(self._shelves, rows)
 

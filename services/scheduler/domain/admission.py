@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lehr.errors import FieldViolation
 from lehr.training.registry import problems
@@ -37,9 +37,9 @@ def check_capacity(spec: JobSpec, tiers: Mapping[str, Tier]) -> None:
         JobRefused: a tier that does not exist, or more GPUs than any node has.
     """
     wrong = [
-        FieldViolation(field=field, description=told)
+        one
         for field, name in _named_tiers(spec)
-        if (told := _impossible(name, spec.gpus, tiers))
+        for one in _impossible(field, name, spec.gpus, tiers)
     ]
     if not wrong and not any(tiers[name].node_count_max for name in spec.tiers):
         having = ", ".join(sorted(one.tier for one in tiers.values() if one.node_count_max))
@@ -98,16 +98,19 @@ def _named_tiers(spec: JobSpec) -> list[tuple[str, str]]:
     return [("tier", spec.tier), *backups]
 
 
-def _impossible(name: str, gpus: int, tiers: Mapping[str, Tier]) -> str:
+def _impossible(
+    field: str, name: str, gpus: int, tiers: Mapping[str, Tier]
+) -> Iterator[FieldViolation]:
     tier = tiers.get(name)
     if tier is None:
-        return f"there is no tier {name!r}; use one of {', '.join(sorted(tiers)) or 'none yet'}"
-    if 0 < tier.node_count_max < gpus:
-        return (
+        told = f"there is no tier {name!r}; use one of {', '.join(sorted(tiers)) or 'none yet'}"
+        yield FieldViolation(field=field, description=told)
+    elif 0 < tier.node_count_max < gpus:
+        told = (
             f"{gpus} GPUs of one node are asked for, and no node has more than "
-            f"{tier.node_count_max} {name}; lower gpus"
+            f"{tier.node_count_max} {name}; lower it"
         )
-    return ""
+        yield FieldViolation(field="gpus" if field == "tier" else field, description=told)
 
 
 def _row_warnings(resolved: Resolved) -> list[str]:

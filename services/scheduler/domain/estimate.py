@@ -16,7 +16,7 @@ FLOPS_PER_PARAMETER_FORWARD = 2
 """Of one evaluated token."""
 
 EFFECTIVE_FLOPS: Mapping[str, float] = {
-    # Measured: SmolLM2-135M in fp32 on two laptop cores.
+    # A rough figure for two cores in fp32; a measured pilot replaces it.
     "cpu": 30e9,
     # A third of the vendor's dense bf16 figure, a usual utilisation for small batches.
     "h100-80gb": 330e12,

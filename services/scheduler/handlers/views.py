@@ -71,7 +71,9 @@ async def job_watched(
             if view.job.state in RESTING:
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), timeout=LOOK_AGAIN_SECONDS)
+                # Not wait_for, which on Python 3.11 swallows a cancellation at the same moment.
+                async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                    await changed.wait()
 
 
 async def _views(

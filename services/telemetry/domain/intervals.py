@@ -28,6 +28,11 @@ class Intervals:
         return type(self).of((*self.spans, *spans))
 
     @property
+    def has_gap(self) -> bool:
+        """Whether some number has arrived before one below it."""
+        return bool(self.spans) and self.spans[-1][1] > self.watermark
+
+    @property
     def watermark(self) -> int:
         """The number up to which every number has arrived; 0 before the first."""
         if self.spans and self.spans[0][0] <= 1:

@@ -1,7 +1,7 @@
 """Runs of a job, points of its series, and which of them a later run made obsolete."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -24,6 +24,10 @@ class Run:
     """Step of the checkpoint that it continues from; 0 is a fresh start."""
 
 
+PointKey = tuple[str, int, str]
+"""Job, step and name: what at most one point that counts may have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One value of one series at one step, as one run reported it."""
@@ -42,8 +46,8 @@ class Point:
     """A later run computed the step anew."""
 
     @property
-    def key(self) -> tuple[str, int, str]:
-        """What at most one point that counts may have."""
+    def key(self) -> PointKey:
+        """What it says something about."""
         return self.job_id, self.step, self.name
 
 
@@ -106,7 +110,7 @@ def settle(points: Iterable[Point], runs: Iterable[Run]) -> list[Point]:
     highest counts and the others are kept as superseded. ``runs`` holds every run of the jobs.
     """
     known = list(runs)
-    newest: dict[tuple[tuple[str, int, str], int], Point] = {}
+    newest: dict[tuple[PointKey, int], Point] = {}
     for point in points:
         other = newest.get((point.key, point.epoch))
         if other is None or point.sequence > other.sequence:
@@ -125,6 +129,17 @@ def settle(points: Iterable[Point], runs: Iterable[Run]) -> list[Point]:
             ),
         )
         for point in newest.values()
+    ]
+
+
+def yield_to(points: Iterable[Point], epochs: Mapping[PointKey, int]) -> list[Point]:
+    """Return the points, superseded where a later epoch has the word already.
+
+    ``epochs`` says which epoch counts for a key among the points that are stored.
+    """
+    return [
+        replace(point, is_superseded=True) if epochs.get(point.key, 0) > point.epoch else point
+        for point in points
     ]
 
 

@@ -94,7 +94,9 @@ async def watch_logs(
 
 async def _rest(rung: asyncio.Event) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(rung.wait(), timeout=POLL.total_seconds())
+        # Not wait_for, which on Python 3.11 swallows a cancellation at the same moment.
+        async with asyncio.timeout(POLL.total_seconds()):
+            await rung.wait()
 
 
 def _page_size(limit: int) -> int:

@@ -17,5 +17,6 @@ async def place_stuck_lines(*, db: Database, patience: timedelta) -> None:
         async with db.transaction() as conn:
             await jobs.lock(conn, [(tenant, job_id)])
             await lines.place(conn, tenant, run_id, watermark=lines.EVERY_LINE)
+            await jobs.let_lines_through(conn, tenant, run_id)
             await jobs.ring(conn, job_id)
         get_logger().warning("log_has_a_gap", job_id=job_id, run_id=run_id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import asyncpg
 
@@ -63,16 +64,30 @@ async def lock(conn: Connection, keys: Collection[JobKey]) -> None:
     await conn.execute(SQL["lock_jobs"], *_columns(keys))
 
 
-async def runs_of(
-    conn: Connection, keys: Collection[JobKey]
-) -> Mapping[tuple[str, str], tuple[Run, Intervals, Intervals]]:
-    """Return every run of these jobs by tenant and run id, with its stored reports and lines."""
+class Progress(NamedTuple):
+    """A run and what has arrived of it."""
+
+    run: Run
+    reports: Intervals
+    lines: Intervals
+    lines_let_through: int
+    """Lines up to this number are shown although one before them is missing."""
+
+    @property
+    def shown(self) -> Intervals:
+        """The numbers of lines that nobody waits for any more."""
+        return self.lines.add([(1, self.lines_let_through)] if self.lines_let_through else [])
+
+
+async def runs_of(conn: Connection, keys: Collection[JobKey]) -> Mapping[tuple[str, str], Progress]:
+    """Return every run of these jobs by tenant and run id."""
     rows = await conn.fetch(SQL["runs_of_jobs"], *_columns(keys))
     return {
-        (row["tenant"], row["run_id"]): (
-            _run(row),
-            Intervals.of(row["reports_received"]),
-            Intervals.of(row["lines_received"]),
+        (row["tenant"], row["run_id"]): Progress(
+            run=_run(row),
+            reports=Intervals.of(row["reports_received"]),
+            lines=Intervals.of(row["lines_received"]),
+            lines_let_through=row["lines_let_through"],
         )
         for row in rows
     }
@@ -86,6 +101,11 @@ async def save_reports(conn: Connection, run: Run, received: Intervals) -> None:
 async def save_lines(conn: Connection, run: Run, received: Intervals) -> None:
     """Remember which lines of a run are stored."""
     await conn.execute(SQL["save_lines"], run.tenant, run.run_id, received.spans)
+
+
+async def let_lines_through(conn: Connection, tenant: str, run_id: str) -> None:
+    """Wait no longer for what is missing before the last line that has come."""
+    await conn.execute(SQL["let_lines_through"], tenant, run_id)
 
 
 async def ring(conn: Connection, job_id: str) -> None:

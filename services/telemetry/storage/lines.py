@@ -12,8 +12,11 @@ from services.telemetry.storage.jobs import SQL
 EVERY_LINE = 2**62
 
 
-async def add(conn: Connection, run: Run, lines: Sequence[Line]) -> None:
-    """Store lines, without a place yet; what is stored already stays as it is."""
+async def add(conn: Connection, run: Run, lines: Sequence[Line], *, placed_up_to: int) -> None:
+    """Store lines; those up to a number get their place in the log, in the order of numbers.
+
+    What is stored already stays as it is.
+    """
     await conn.execute(
         SQL["add_lines"],
         run.tenant,
@@ -23,11 +26,12 @@ async def add(conn: Connection, run: Run, lines: Sequence[Line]) -> None:
         [line.time for line in lines],
         [line.level for line in lines],
         [line.text for line in lines],
+        placed_up_to,
     )
 
 
 async def place(conn: Connection, tenant: str, run_id: str, *, watermark: int) -> None:
-    """Give lines up to ``watermark`` their places in the job's log, in their order."""
+    """Give waiting lines up to ``watermark`` their places in the job's log, in their order."""
     await conn.execute(SQL["place_lines"], tenant, run_id, watermark)
 
 

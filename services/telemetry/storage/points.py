@@ -1,14 +1,32 @@
 """Rows of ``points`` to values and back; writers hold the lock of the job."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import asyncpg
 
 from lehr.postgres import Connection
 from services.telemetry.domain.owner import Owner
-from services.telemetry.domain.series import MetricFilter, Point, Run, StoredPoint, value_to_text
+from services.telemetry.domain.series import (
+    MetricFilter,
+    Point,
+    PointKey,
+    Run,
+    StoredPoint,
+    value_to_text,
+)
 from services.telemetry.storage.jobs import SQL
+
+RowPlace = tuple[int, int]
+"""Where a row lies, good for as long as its job is locked."""
+
+
+class Counting(NamedTuple):
+    """The point of a key that counts."""
+
+    epoch: int
+    row: RowPlace
 
 
 async def supersede(conn: Connection, run: Run) -> None:
@@ -22,19 +40,27 @@ async def stored_step(conn: Connection, tenant: str, job_id: str) -> int:
     return step
 
 
+async def counting(
+    conn: Connection, tenant: str, job_id: str, *, first_step: int, last_step: int
+) -> Mapping[PointKey, Counting]:
+    """Return who has the word about each step and series of a job between two steps."""
+    rows = await conn.fetch(SQL["points_that_count"], tenant, job_id, first_step, last_step)
+    return {
+        (job_id, row["step"], row["name"]): Counting(epoch=row["epoch"], row=row["row_place"])
+        for row in rows
+    }
+
+
+async def give_way(conn: Connection, tenant: str, rows: Sequence[RowPlace]) -> None:
+    """Take points out of the series that were found to count since their job was locked."""
+    if rows:
+        await conn.execute(SQL["give_way"], tenant, rows)
+
+
 async def add(conn: Connection, tenant: str, points: Sequence[Point]) -> None:
-    """Store points, at most one that counts a key; what earlier epochs said gives way."""
+    """Store points; of each key at most one may count, those stored already included."""
     if not points:
         return
-    counting = [point for point in points if not point.is_superseded]
-    await conn.execute(
-        SQL["supersede_keys"],
-        tenant,
-        [point.job_id for point in counting],
-        [point.step for point in counting],
-        [point.name for point in counting],
-        [point.epoch for point in counting],
-    )
     finite = [math.isfinite(point.value) for point in points]
     await conn.execute(
         SQL["add_points"],

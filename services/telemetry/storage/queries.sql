@@ -62,43 +62,39 @@ SELECT j.tenant, j.job_id
 
 -- runs_of_jobs(tenants, job_ids)
 -- Every run of these jobs, with what is stored of each.
-SELECT r.tenant, r.run_id, r.job_id, r.epoch, r.resume_step, r.reports_received, r.lines_received
+SELECT r.tenant, r.run_id, r.job_id, r.epoch, r.resume_step, r.reports_received, r.lines_received,
+       r.lines_let_through
   FROM runs AS r
   JOIN unnest($1::text[], $2::text[]) AS wanted (tenant, job_id)
     ON wanted.tenant = r.tenant AND wanted.job_id = r.job_id;
 
--- supersede_keys(tenant, job_ids, steps, names, epochs)
--- What earlier epochs said under these keys gives way.
-UPDATE points AS p
+-- points_that_count(tenant, job_id, first_step, last_step)
+-- Who has the word about which step, and the row. A join with the keys of a batch would say it in
+-- one statement, but without statistics of a young table it is planned in quadratic time.
+SELECT step, name, epoch, ctid AS row_place
+  FROM points
+ WHERE tenant = $1
+   AND job_id = $2
+   AND step BETWEEN $3 AND $4
+   AND NOT is_superseded;
+
+-- give_way(tenant, row_places)
+-- These rows do not count any more; their job has been locked since they were read.
+UPDATE points
    SET is_superseded = true
-  FROM unnest($2::text[], $3::bigint[], $4::text[], $5::bigint[])
-       AS given (job_id, step, name, epoch)
- WHERE p.tenant = $1
-   AND p.job_id = given.job_id
-   AND p.step = given.step
-   AND p.name = given.name
-   AND p.epoch < given.epoch
-   AND NOT p.is_superseded;
+ WHERE ctid = ANY ($2::tid[])
+   AND tenant = $1
+   AND NOT is_superseded;
 
 -- add_points(tenant, job_ids, steps, names, epochs, run_ids, sequences, values, words, times, flags)
--- Store points; the same again changes nothing, a later report of the same run replaces. A point
--- gives way to what a later epoch has said under its key. Arrivals follow the order given.
+-- Store points; the same again changes nothing, a later report of the same run replaces. Arrivals
+-- follow the order given.
 INSERT INTO points (
     tenant, job_id, step, name, epoch, run_id, sequence, value, word, report_time, is_superseded,
     arrival
 )
 SELECT $1, given.job_id, given.step, given.name, given.epoch, given.run_id, given.sequence,
-       given.value, given.word, given.report_time,
-       given.is_superseded OR EXISTS (
-           SELECT
-             FROM points AS later
-            WHERE later.tenant = $1
-              AND later.job_id = given.job_id
-              AND later.step = given.step
-              AND later.name = given.name
-              AND later.epoch > given.epoch
-       ),
-       nextval('arrivals')
+       given.value, given.word, given.report_time, given.is_superseded, nextval('arrivals')
   FROM (SELECT job_id, step, name, epoch, run_id, sequence, value, word, report_time,
                is_superseded
           FROM unnest(
@@ -132,29 +128,31 @@ UPDATE runs
  WHERE tenant = $1
    AND run_id = $2;
 
--- add_lines(tenant, job_id, run_id, sequences, times, levels, bodies)
--- Store lines without a place yet; the same again changes nothing.
-INSERT INTO log_lines (tenant, job_id, run_id, sequence, line_time, level, body)
-SELECT $1, $2, $3, given.sequence, given.line_time, given.level, given.body
-  FROM unnest($4::bigint[], $5::timestamptz[], $6::text[], $7::text[])
-       AS given (sequence, line_time, level, body)
+-- add_lines(tenant, job_id, run_id, sequences, times, levels, bodies, placed_up_to)
+-- Store lines, in the order of their numbers; up to one of them they get their place in the log at
+-- once. The same again changes nothing.
+INSERT INTO log_lines (tenant, job_id, run_id, sequence, line_time, level, body, cursor)
+SELECT $1, $2, $3, given.sequence, given.line_time, given.level, given.body,
+       CASE WHEN given.sequence <= $8 THEN nextval('arrivals') END
+  FROM (SELECT u.sequence, u.line_time, u.level, u.body
+          FROM unnest($4::bigint[], $5::timestamptz[], $6::text[], $7::text[])
+               AS u (sequence, line_time, level, body)
+         ORDER BY u.sequence) AS given
 ON CONFLICT (tenant, run_id, sequence) DO NOTHING;
 
 -- place_lines(tenant, run_id, watermark)
--- Give every line of a run that misses none before it its place in the log, in order.
+-- Give every waiting line of a run that misses none before it its place in the log, in order.
 UPDATE log_lines AS l
    SET cursor = placed.cursor
-  FROM (SELECT ready.sequence, nextval('arrivals') AS cursor
-          FROM (SELECT sequence
+  FROM (SELECT ready.row_place, nextval('arrivals') AS cursor
+          FROM (SELECT ctid AS row_place
                   FROM log_lines
                  WHERE tenant = $1
                    AND run_id = $2
                    AND sequence <= $3
                    AND cursor IS NULL
                  ORDER BY sequence) AS ready) AS placed
- WHERE l.tenant = $1
-   AND l.run_id = $2
-   AND l.sequence = placed.sequence;
+ WHERE l.ctid = placed.row_place;
 
 -- runs_with_stuck_lines(patience, limit)
 -- Runs with lines that have waited for a missing one for too long.
@@ -163,6 +161,16 @@ SELECT DISTINCT tenant, job_id, run_id
  WHERE cursor IS NULL
    AND receive_time < clock.now() - $1::interval
  LIMIT $2;
+
+-- let_lines_through(tenant, run_id)
+-- Wait no longer for what is missing before the last line that has come.
+UPDATE runs
+   SET lines_let_through = (SELECT max(l.sequence)
+                              FROM log_lines AS l
+                             WHERE l.tenant = $1
+                               AND l.run_id = $2)
+ WHERE tenant = $1
+   AND run_id = $2;
 
 -- ring(job_id)
 -- Wake whoever watches the job, at commit.

@@ -183,8 +183,10 @@ class Child:
     async def drained(self, *, within: float) -> None:
         """Wait until both pipes have ended, then close what is ours."""
         if self._open:
+            # Not wait_for: until Python 3.12 it loses a cancellation that comes with the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._drained.wait(), timeout=within)
+                async with asyncio.timeout(within):
+                    await self._drained.wait()
         for descriptor in list(self._open):
             self._close(descriptor)
         if self._control >= 0:

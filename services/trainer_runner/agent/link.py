@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic
 
 
@@ -53,8 +54,9 @@ class Link:
     async def pause(self, seconds: float) -> None:
         """Wait for so long, or until something has changed."""
         try:
-            await asyncio.wait_for(self._woken.wait(), timeout=seconds)
-        except TimeoutError:
-            return
+            # Not wait_for: until Python 3.12 it loses a cancellation that comes with the event.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
         finally:
             self._woken.clear()

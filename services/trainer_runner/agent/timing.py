@@ -15,7 +15,7 @@ class Timing:
     stop_grace: float = 120.0
     kill_after: float = 10.0
     stuck_after: float = 60.0
-    shutdown_grace: float = 12.0
+    shutdown_grace: float = 10.0
     stall_timeout: float = 240.0
     prepare_limit: float = 300.0
     drain_limit: float = 86_400.0

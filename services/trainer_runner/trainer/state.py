@@ -70,6 +70,8 @@ def save_random(folder: Path) -> None:
     tensors = {"cpu": torch.get_rng_state()}
     for device in range(torch.cuda.device_count()):
         tensors[f"cuda.{device}"] = torch.cuda.get_rng_state(device)
+    if torch.backends.mps.is_available():
+        tensors["mps"] = torch.mps.get_rng_state()
     save_file(tensors, folder / _RNG)
 
 
@@ -87,3 +89,5 @@ def load_random(folder: Path) -> None:
     for device in range(torch.cuda.device_count()):
         if f"cuda.{device}" in tensors:
             torch.cuda.set_rng_state(tensors[f"cuda.{device}"], device)
+    if torch.backends.mps.is_available() and "mps" in tensors:
+        torch.mps.set_rng_state(tensors["mps"])

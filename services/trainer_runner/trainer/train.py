@@ -149,6 +149,7 @@ def _train_to_end(run: _Run, course: Course) -> None:
     # Adapters begin with random weights.
     set_seed(plan.spec.training.seed)
     model = adapter.build(plan, plan.resume_dir)
+    _refuse_unknown_tokens(model, run.data)
     trainer = AnswerTrainer(
         plan,
         model,
@@ -173,6 +174,18 @@ def _train_to_end(run: _Run, course: Course) -> None:
         resumed=run.resumed,
     )
     run_loop(trainer, callback, plan.resume_dir)
+
+
+def _refuse_unknown_tokens(model: Any, data: PreparedData) -> None:
+    """Look before the model does: a GPU's answer to an unknown token is a crash without a name."""
+    known = model.get_input_embeddings().num_embeddings
+    highest = max(max(sample.token_ids) for sample in (*data.train, *data.validation))
+    if highest >= known:
+        raise InvalidArgument(
+            f"the tokenizer gives token {highest}, and the model knows {known} tokens only; "
+            "use the tokenizer that belongs to the model",
+            reason="TOKENIZER_DOES_NOT_FIT",
+        )
 
 
 def _pad_id(model: Any) -> int:

@@ -8,6 +8,7 @@ import pytest
 from lehr.client import AsyncClient
 from lehr.errors import InvalidArgument
 from tests.integration.catalog.test_datasets import chat, write
+from tests.support.toy_model import PLAIN_TEMPLATE, write_toy_model
 
 
 @pytest.fixture
@@ -126,3 +127,35 @@ async def test_weights_cut_short_are_refused(
 
     with pytest.raises(InvalidArgument, match="cut short"):
         await client.models.add(tmp_path, name="short", license="unknown")
+
+
+async def test_a_new_revision_of_a_name_is_what_is_shown_and_counted(
+    client: AsyncClient, model: str, tmp_path: Path
+) -> None:
+    first = await client.datasets.upload(write(tmp_path, chat("short", "a")), name="moving")
+    before = await client.datasets.recommend("moving", model=model)
+    await client.datasets.upload(write(tmp_path, chat("q" * 100, "new")), name="moving")
+
+    [shown] = await client.datasets.preview("moving", model=model)
+    after = await client.datasets.recommend("moving", model=model)
+    [old] = await client.datasets.preview(f"moving@{first.dataset.revision[:12]}", model=model)
+
+    assert "new" in shown.text
+    assert "short" in old.text
+    assert after.lengths.longest_tokens > before.lengths.longest_tokens
+
+
+async def test_another_tokenizer_under_the_same_name_counts_anew(
+    client: AsyncClient, model: str, toy_model: Path, tmp_path: Path
+) -> None:
+    await client.datasets.upload(write(tmp_path, chat("hello", "a")), name="counted")
+    before = await client.datasets.recommend("counted", model=model)
+    [plain] = await client.datasets.preview("counted", model=model)
+    longer = write_toy_model(tmp_path / "model", template="{{ '<s>!' }}" + PLAIN_TEMPLATE)
+    await client.models.add(longer, name="toy", license="Apache-2.0")
+
+    after = await client.datasets.recommend("counted", model="toy")
+    [marked] = await client.datasets.preview("counted", model="toy")
+
+    assert after.lengths.longest_tokens == before.lengths.longest_tokens + 2
+    assert marked.text == "<s>!" + plain.text

@@ -94,6 +94,36 @@ async def test_an_admin_makes_no_operator_and_no_key_of_another_tenant(
             await admin.keys.create("odd", role="king")
 
 
+async def test_an_admin_ends_no_operators_key(gateway: OneService, client: AsyncClient) -> None:
+    made = await client.keys.create("admin", role="admin")
+    operator = await client.keys.create("operator", role="operator")
+
+    async with a_client(gateway, made.secret) as admin:
+        with pytest.raises(PermissionDenied, match="role operator"):
+            await admin.keys.revoke(operator.key.key_id)
+    async with a_client(gateway, operator.secret) as holder:
+        who = await holder.keys.whoami()
+
+    assert who.principal == operator.key.key_id
+
+
+@pytest.mark.parametrize("scope", ["*", ">", "a.b", "_", "a\0"])
+async def test_a_tenant_or_project_that_is_a_wildcard_is_refused(
+    client: AsyncClient, scope: str
+) -> None:
+    with pytest.raises(InvalidArgument, match="lower-case"):
+        await client.keys.create("wild", tenant=scope)
+    with pytest.raises(InvalidArgument, match="lower-case"):
+        await client.keys.create("wild", project=scope)
+
+
+async def test_a_nul_in_a_key_is_refused(client: AsyncClient) -> None:
+    with pytest.raises(InvalidArgument, match="printable"):
+        await client.keys.create("a\0b")
+    with pytest.raises(NotFound):
+        await client.keys.revoke("key_\0")
+
+
 async def test_keys_of_another_tenant_look_as_if_they_were_not_there(
     gateway: OneService, client: AsyncClient
 ) -> None:

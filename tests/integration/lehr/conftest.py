@@ -8,10 +8,10 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from lib_servers import ObjectServer, PostgresServer
 
 from lehr.objects import ObjectStore
 from lehr.postgres import Database
+from tests.integration.lehr.lib_servers import ObjectServer, PostgresServer
 
 
 @pytest.fixture(scope="session")

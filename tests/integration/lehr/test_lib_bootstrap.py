@@ -9,11 +9,11 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from lib_servers import PostgresServer
 
 from lehr.errors import InvalidArgument
 from lehr.postgres import Database, bootstrap
 from lehr.postgres.migrate import MigrationRefused
+from tests.integration.lehr.lib_servers import PostgresServer
 
 PASSWORDS = {"scheduler": "scheduler-pw", "billing": "billing-pw"}
 

@@ -4,10 +4,10 @@ import asyncio
 
 import asyncpg
 import pytest
-from lib_servers import PostgresServer
 
 from lehr.errors import Aborted, NotFound, Unavailable
 from lehr.postgres import Database
+from tests.integration.lehr.lib_servers import PostgresServer
 
 
 async def test_json_columns_are_python_values(database: Database) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from lib_servers import ObjectServer
 
 from lehr.errors import NotFound, Unavailable
 from lehr.objects import Digest, ObjectStore
+from tests.integration.lehr.lib_servers import ObjectServer
 
 MINUTE = timedelta(minutes=1)
 

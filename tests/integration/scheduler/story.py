@@ -10,18 +10,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import nats
+import pytest
 from nats.aio.client import Client
 
 from lehr.api.common.v1 import common_pb2
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2
 from lehr.api.scheduler.v1 import job_pb2, scheduler_pb2
 from lehr.api.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceStub
+from lehr.errors import FailedPrecondition
 from lehr.events import codec, subjects
 from lehr.events.base import Event
 from lehr.events.envelope import Envelope
 from lehr.events.lease import LeaseClosed, LeaseGranted, LeasePhaseChanged, LeaseSnapshot
 from lehr.ids import event_uuid, new_id
 from lehr.postgres import Database
+from lehr.rpc.client import raises_platform_errors
 from tests.support.fakes_scheduler import FakePeers
 from tests.support.one_service import OneService
 from tests.support.servers import NatsForTests
@@ -198,3 +201,10 @@ class Story:
         """Return the rows of a table."""
         async with self.admin.connection() as conn:
             return int(await conn.fetchval(f"SELECT count(*) FROM scheduler.{table}"))  # noqa: S608
+
+
+async def refused_resume(story: Story, job_id: str, *, key: str = "again") -> str:
+    """Return the reason with which a resume is refused."""
+    with pytest.raises(FailedPrecondition) as error, raises_platform_errors():
+        await story.resume(job_id, key=key)
+    return error.value.reason

@@ -1,7 +1,5 @@
 """A whole stack: told to its services, restarted after any death, and gone when it is stopped."""
 
-import contextlib
-import io
 import os
 import signal
 import stat
@@ -9,12 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
-from minio import Minio
 
 from lehr.stack import (
     SERVICES,
@@ -28,9 +23,21 @@ from lehr.stack import (
     StartFailed,
     UnknownPart,
 )
-from lehr.stack.processes import ProcessMark
 from lehr.stack.state import StackState
 from tests.integration.stack.fake_services import environment_with_fakes
+from tests.integration.stack.looking import (
+    family_of,
+    first_words,
+    get,
+    listening,
+    put,
+    record,
+    said_by,
+    secret_texts,
+    sleeping,
+    supervisor_of,
+    works_below,
+)
 from tests.support.servers import a_folder
 from tests.support.stack import StackFactory, StackUnderTest
 
@@ -85,7 +92,7 @@ def test_every_part_is_ready_at_once_and_reached_on_loopback_only(full: StackUnd
     assert {part.name for part in status.parts} == set(PARTS)
     assert {part.state for part in status.parts} == {PartState.READY}
     assert {part.restart_count for part in status.parts} == {0}
-    assert {host for host, _ in _listening(status.supervisor_pid)} == {"127.0.0.1"}
+    assert {host for host, _ in listening(status.supervisor_pid)} == {"127.0.0.1"}
 
 
 def test_memory_is_told_for_every_part_and_together(full: StackUnderTest) -> None:
@@ -103,9 +110,9 @@ def test_a_second_start_says_that_it_runs(full: StackUnderTest) -> None:
 
 
 def test_no_secret_is_on_a_command_line(full: StackUnderTest) -> None:
-    secrets = _secret_texts(full)
+    secrets = secret_texts(full)
 
-    lines = [" ".join(process.cmdline()) for process in _family(full.status().supervisor_pid)]
+    lines = [" ".join(process.cmdline()) for process in family_of(full.status().supervisor_pid)]
 
     assert len(lines) > len(PARTS)
     assert [line for line in lines for secret in secrets if secret in line] == []
@@ -220,10 +227,10 @@ def test_stopping_leaves_no_process_and_keeps_ports_keys_and_objects(
     stack = stack_factory(
         inherited=fakes, environment={"trainer_runner": {"TRAINER_RUNNER_FAKE": "lose a child"}}
     )
-    family = _family(stack.status().supervisor_pid)
+    family = family_of(stack.status().supervisor_pid)
     child = int((stack.folder / "nodes" / "local" / "child").read_text())
     before = stack.environment, stack.api_key
-    _put(stack.stack, "models/default/a", b"content")
+    put(stack.stack, "models/default/a", b"content")
 
     stopped = stack.stack.down()
     gone, _ = psutil.wait_procs(family, timeout=10)
@@ -233,7 +240,7 @@ def test_stopping_leaves_no_process_and_keeps_ports_keys_and_objects(
     assert child in {process.pid for process in family}
     assert len(gone) == len(family)
     assert (stack.environment, stack.api_key) == before
-    assert _get(stack.stack, "models/default/a") == b"content"
+    assert get(stack.stack, "models/default/a") == b"content"
 
 
 def test_stopping_twice_is_no_error(bare: Stack) -> None:
@@ -247,8 +254,8 @@ def test_stopping_twice_is_no_error(bare: Stack) -> None:
 
 def test_after_a_killed_supervisor_all_parts_die_and_the_next_start_goes_on(bare: Stack) -> None:
     status = bare.up()
-    family = _family(status.supervisor_pid)
-    _put(bare, "models/default/a", b"content")
+    family = family_of(status.supervisor_pid)
+    put(bare, "models/default/a", b"content")
     before = bare.environment()
 
     os.kill(status.supervisor_pid or 0, signal.SIGKILL)
@@ -259,7 +266,7 @@ def test_after_a_killed_supervisor_all_parts_die_and_the_next_start_goes_on(bare
     assert len(gone) == len(family)
     assert (dead.phase, {part.state for part in dead.parts}) == (Phase.DOWN, {PartState.DOWN})
     assert bare.environment() == before
-    assert _get(bare, "models/default/a") == b"content"
+    assert get(bare, "models/default/a") == b"content"
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.4, 0.8, 1.2])
@@ -269,7 +276,7 @@ def test_a_start_that_was_killed_in_the_middle_is_begun_again(bare: Stack, secon
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    supervisor = _supervisor(bare)
+    supervisor = supervisor_of(bare)
 
     time.sleep(seconds)
     supervisor.kill()
@@ -288,8 +295,8 @@ def test_of_two_starts_at_once_one_wins_and_one_says_so(bare: Stack) -> None:
         stderr=subprocess.PIPE,
     )
 
-    said = _said(bare)
-    out, errors = _first_words(other)
+    said = said_by(bare)
+    out, errors = first_words(other)
 
     assert (said, out) in {("", b""), ("STACK_RUNS", b"up\n")}
     assert (b"StackRuns" in errors) == (said == "")
@@ -298,9 +305,9 @@ def test_of_two_starts_at_once_one_wins_and_one_says_so(bare: Stack) -> None:
 def test_a_start_ends_what_a_killed_supervisor_left_and_nobody_else(bare: Stack) -> None:
     bare.up()
     bare.down()
-    with _sleeping() as left, _sleeping() as stranger:
+    with sleeping() as left, sleeping() as stranger:
         state = StackState.read(bare.layout.state)
-        _record(bare, state, left=left, stranger=stranger)
+        record(bare, state, left=left, stranger=stranger)
 
         bare.up()
 
@@ -310,13 +317,13 @@ def test_a_start_ends_what_a_killed_supervisor_left_and_nobody_else(bare: Stack)
 
 def test_a_broken_state_file_is_a_stack_that_never_ran(bare: Stack) -> None:
     bare.up()
-    _put(bare, "models/default/a", b"content")
+    put(bare, "models/default/a", b"content")
     bare.down()
 
     bare.layout.state.write_text("{")
     bare.up()
 
-    assert _get(bare, "models/default/a") == b"content"
+    assert get(bare, "models/default/a") == b"content"
 
 
 def test_a_service_that_cannot_start_is_told_with_its_log_and_all_is_stopped(
@@ -333,7 +340,7 @@ def test_a_service_that_cannot_start_is_told_with_its_log_and_all_is_stopped(
 
         assert stack.status().phase is Phase.FAILED
         assert "billing" in stack.status().failure
-        assert not _works_below(folder)
+        assert not works_below(folder)
 
 
 def test_an_owned_stack_ends_with_its_owner(bare: Stack) -> None:
@@ -342,7 +349,7 @@ def test_an_owned_stack_ends_with_its_owner(bare: Stack) -> None:
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"up\n"
-    family = _family(bare.status().supervisor_pid)
+    family = family_of(bare.status().supervisor_pid)
 
     owner.kill()
     owner.wait()
@@ -361,7 +368,7 @@ def test_a_stack_in_the_foreground_ends_on_interrupt(bare: Stack) -> None:
     )
     assert shown.stdout is not None
     assert shown.stdout.readline() == "ready\n"
-    family = _family(shown.pid)[1:]
+    family = family_of(shown.pid)[1:]
 
     shown.send_signal(signal.SIGINT)
 
@@ -377,118 +384,3 @@ def test_removing_a_stack_deletes_its_data(bare: Stack) -> None:
     bare.remove()
 
     assert not bare.layout.root.exists()
-
-
-def _family(pid: int | None) -> list[psutil.Process]:
-    assert pid is not None
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
-
-
-def _listening(pid: int | None) -> set[tuple[str, int]]:
-    return {
-        (connection.laddr.ip, connection.laddr.port)
-        for process in _family(pid)
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
-
-
-def _secret_texts(stack: StackUnderTest) -> list[str]:
-    return [
-        line
-        for file in (stack.folder / "secrets").iterdir()
-        for line in file.read_text().splitlines()
-        if not line.startswith("-----")
-    ]
-
-
-def _client(stack: Stack) -> Minio:
-    given = stack.environment()
-    return Minio(
-        given["LEHR_S3_ENDPOINT"].removeprefix("http://"),
-        access_key=given["LEHR_S3_ACCESS_KEY"],
-        secret_key=given["LEHR_S3_SECRET_KEY"],
-        secure=False,
-        region=given["LEHR_S3_REGION"],
-    )
-
-
-def _put(stack: Stack, key: str, content: bytes) -> None:
-    _client(stack).put_object("lehr", key, io.BytesIO(content), len(content))
-
-
-def _get(stack: Stack, key: str) -> bytes:
-    answer = _client(stack).get_object("lehr", key)
-    try:
-        return bytes(answer.data)
-    finally:
-        answer.close()
-        answer.release_conn()
-
-
-@contextlib.contextmanager
-def _sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _record(
-    stack: Stack,
-    state: StackState,
-    *,
-    left: subprocess.Popen[bytes],
-    stranger: subprocess.Popen[bytes],
-) -> None:
-    """Write a state as a killed supervisor leaves it, with one number that was given away."""
-    marks = [ProcessMark.of(left.pid), ProcessMark.of(stranger.pid)]
-    assert marks[1] is not None
-    marks[1] = replace(marks[1], start="another-boot:1")
-    parts = [replace(p, process=mark) for p, mark in zip(state.parts, marks, strict=False)]
-    replace(state, parts=tuple(parts)).write(stack.layout.state)
-
-
-def _works_below(folder: Path) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter()
-        if any(str(folder) in argument for argument in _arguments(process))
-    ]
-
-
-def _arguments(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error):
-        return process.cmdline()
-    return []
-
-
-def _supervisor(stack: Stack) -> psutil.Process:
-    """Return the supervisor of a stack as soon as it tells that it is there."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        mark = StackState.read(stack.layout.state).supervisor
-        if mark is not None:
-            return psutil.Process(mark.pid)
-        time.sleep(0.01)
-    raise AssertionError("no supervisor came up")
-
-
-def _said(stack: Stack) -> str:
-    try:
-        stack.up()
-    except StackRuns as refused:
-        return refused.reason
-    return ""
-
-
-def _first_words(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """Return the first line of a program that may go on, then end it."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    process.kill()
-    _, errors = process.communicate()
-    return line, errors

@@ -87,9 +87,16 @@ async def test_a_line_that_never_comes_does_not_hide_the_others_for_ever(story: 
         return await story.texts() == ["two", "three"]
 
     await until(are_shown)
+    await story.say(story.logged(4, ["four"]))
+
+    async def four_follows_at_once() -> bool:
+        return await story.texts() == ["two", "three", "four"]
+
+    await until(four_follows_at_once)
+    assert await story.watermark() == (0, 0)
     await story.say(story.logged(1, ["one, late"]))
-    await story.stored(lines=3)
-    assert await story.texts() == ["two", "three", "one, late"]
+    await story.stored(lines=4)
+    assert await story.texts() == ["two", "three", "four", "one, late"]
 
 
 async def test_two_runs_of_a_job_make_one_log(story: Story) -> None:

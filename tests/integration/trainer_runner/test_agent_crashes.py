@@ -27,8 +27,21 @@ async def test_a_trainer_that_dies_is_judged_by_how_it_died(
     report = await run.closes()
 
     assert (report.close_reason, run.committed) == (reason, [2])
-    assert report.end_age.ToTimedelta() <= report.progress_age.ToTimedelta()
+    # It ended when it moved last, not when somebody noticed.
+    assert report.end_age.ToTimedelta() == report.progress_age.ToTimedelta()
     assert agent.processes(run.lease_id) == []
+
+
+async def test_children_of_a_dead_trainer_are_killed_before_the_device_is_clear(
+    agent: AgentUnderTest,
+) -> None:
+    fate = {"child_processes": 3, "ignore_term": True, "steps": {4: {"die": "kill"}}}
+    run = agent.wants({"total_steps": 9, **fate})
+
+    await run.closes()
+
+    assert agent.processes(run.lease_id) == []
+    await until(lambda: agent.device().is_clear, "the device is clear")
 
 
 async def test_a_model_that_does_not_exist_is_the_users_mistake(agent: AgentUnderTest) -> None:

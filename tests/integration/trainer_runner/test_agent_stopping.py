@@ -76,6 +76,19 @@ async def test_a_trainer_that_resists_is_killed_with_all_its_children(
     await until(lambda: agent.device().is_clear, "the device is clear")
 
 
+async def test_a_trainer_that_hears_nothing_but_signals_is_terminated(
+    agent_factory: AgentFactory,
+) -> None:
+    agent = agent_factory(STOP_GRACE="1", KILL_AFTER="60")
+    run = agent.wants({**LONG, "steps": {2: {"die": "ignore_stop"}}})
+    await run.computes(3)
+
+    run.stop()
+    report = await run.closes()
+
+    assert report.close_reason == "USER_STOPPED"
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [("funded_duration", "BUDGET_EXHAUSTED"), ("deadline_duration", "DEADLINE_REACHED")],

@@ -37,7 +37,7 @@ def test_a_good_name_is_taken_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "-a", ".a", "A", "a b", "a/b", "a@b", "a" * 64, "a\n", "a\0", "ä", "../x"]
+    "name", ["", "-a", ".a", "A", "a b", "a/b", "a@b", "a" * 64, "a\n", "a\0", "\xe4", "../x"]
 )
 def test_a_bad_name_is_refused_with_the_rule(name: str) -> None:
     with pytest.raises(UploadRefused, match="lower-case") as refusal:
@@ -112,7 +112,9 @@ def test_no_files_and_too_many_are_refused(count: int) -> None:
 
 @given(
     st.lists(
-        st.tuples(st.text("abc.", min_size=1, max_size=4), st.text("0123456789abcdef", min_size=64)),
+        st.tuples(
+            st.text("abc.", min_size=1, max_size=4), st.text("0123456789abcdef", min_size=64)
+        ),
         min_size=2,
         max_size=4,
         unique_by=lambda pair: pair[0],
@@ -162,7 +164,13 @@ def test_objects_of_tenants_lie_apart() -> None:
     of_a = Dataset(dataset_id=ID, tenant="a", project="p", name="n", file=file)
     of_b = Dataset(dataset_id=ID, tenant="b", project="p", name="n", file=file)
     model = Model(
-        model_id="m", tenant="a", project="p", name="n", revision="r", license="", files=(file, file)
+        model_id="m",
+        tenant="a",
+        project="p",
+        name="n",
+        revision="r",
+        license="",
+        files=(file, file),
     )
 
     assert of_a.key != of_b.key

@@ -31,8 +31,8 @@ def refused_fields(error: pytest.ExceptionInfo[JobRefused]) -> list[str]:
     ("fields", "wrong"),
     [
         ({"tier": "nosuch"}, ["tier"]),
-        ({"tier": "h", "gpus": 32}, ["tier"]),
-        ({"tier": "h", "gpus": 12}, ["tier"]),
+        ({"tier": "h", "gpus": 32}, ["gpus"]),
+        ({"tier": "h", "gpus": 12}, ["gpus"]),
         ({"tier": "h", "backup_tiers": ["nosuch"]}, ["backup_tiers.0"]),
         ({"tier": "h", "backup_tiers": ["l"], "gpus": 4}, ["backup_tiers.0"]),
         ({"tier": "gone"}, ["tier"]),

@@ -22,6 +22,8 @@ CREATE TABLE runs (
     -- Numbers of reports and of lines that are stored, as arrays of [first, last].
     reports_received jsonb NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(reports_received) = 'array'),
     lines_received jsonb NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(lines_received) = 'array'),
+    -- Lines up to this number are shown although one before them is missing.
+    lines_let_through bigint NOT NULL DEFAULT 0,
     create_time timestamptz NOT NULL DEFAULT clock.now(),
     PRIMARY KEY (tenant, run_id),
     UNIQUE (tenant, job_id, epoch),

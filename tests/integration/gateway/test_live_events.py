@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lehr.client import AsyncClient
+from lehr.errors import NotFound
 from tests.integration.catalog.test_datasets import chat, write
 from tests.support.doors import a_client
 from tests.support.one_service import OneService
@@ -65,3 +66,34 @@ async def test_datasets_of_another_tenant_look_as_if_they_were_not_there(
 
     assert by_id.type is by_name.type
     assert [one.name for one in await stranger.datasets.list()] in ([], ["theirs"])
+
+
+async def test_models_of_another_tenant_look_as_if_they_were_not_there(
+    client: AsyncClient, stranger: AsyncClient, toy_model: Path, tmp_path: Path
+) -> None:
+    mine = await client.models.add(toy_model, name="own-model", license="MIT")
+    await stranger.datasets.upload(write(tmp_path, chat("q", "a")), name="rows")
+
+    for reference in (mine.model_id, "own-model", f"own-model@{mine.revision}"):
+        with pytest.raises(NotFound, match="no model"):
+            await stranger.models.get(reference)
+        with pytest.raises(NotFound, match="no model"):
+            await stranger.datasets.preview("rows", model=reference)
+
+    assert await stranger.models.list() == []
+
+
+async def test_projects_of_one_tenant_are_apart(
+    gateway: OneService, client: AsyncClient, tmp_path: Path
+) -> None:
+    mine = await client.datasets.upload(write(tmp_path, chat("p", "a")), name="of-default")
+    made = await client.keys.create("other", project="other")
+
+    async with a_client(gateway, made.secret) as other:
+        with pytest.raises(NotFound):
+            await other.datasets.inspect(mine.dataset.dataset_id)
+        with pytest.raises(NotFound):
+            await other.datasets.inspect("of-default")
+        theirs = await other.datasets.upload(write(tmp_path, chat("p", "a")), name="of-default")
+
+    assert theirs.dataset.dataset_id != mine.dataset.dataset_id

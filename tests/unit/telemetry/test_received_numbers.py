@@ -40,6 +40,7 @@ def test_the_watermark_is_the_last_number_before_the_first_gap(
     watermark = Intervals.of(spans).watermark
 
     assert set(range(1, watermark + 1)) <= numbers
+    assert Intervals.of(spans).has_gap == (max(numbers, default=0) > watermark)
     assert watermark + 1 not in numbers
 
 
