@@ -94,7 +94,7 @@ async def _agreed(conn: Connection, tenant: str, reported: Sequence[Point]) -> l
         for point in agreed
         if not point.is_superseded and point.key in stored and stored[point.key].epoch < point.epoch
     ]
-    pass
+    await points.give_way(conn, tenant, beaten)
     return agreed
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
+from lehr.errors import Unavailable
 from lehr.postgres import Database
 from services.telemetry.bell import Bell
 from services.telemetry.domain.log import LogFilter, StoredLine
@@ -65,10 +66,13 @@ async def watch_metrics(
     with bell.listening(job_id) as rung:
         while True:
             rung.clear()
-            async with db.connection() as conn:
-                page = await points.arrived(
-                    conn, owner, job_id, wanted, after_arrival=arrival, limit=PAGE
-                )
+            page: list[StoredPoint] = []
+            # A reader is not sent away for an outage; it sees nothing for a while.
+            with suppress(Unavailable):
+                async with db.connection() as conn:
+                    page = await points.arrived(
+                        conn, owner, job_id, wanted, after_arrival=arrival, limit=PAGE
+                    )
             if page:
                 arrival = page[-1].arrival
                 yield page
@@ -84,7 +88,9 @@ async def watch_logs(
     with bell.listening(job_id) as rung:
         while True:
             rung.clear()
-            page, _ = await read_logs(owner, job_id, wanted, limit=PAGE, db=db)
+            page: list[StoredLine] = []
+            with suppress(Unavailable):
+                page, _ = await read_logs(owner, job_id, wanted, limit=PAGE, db=db)
             if page:
                 wanted = replace(wanted, after_cursor=page[-1].cursor)
                 yield page

@@ -141,7 +141,7 @@ async def test_odd_chats_are_named_and_nothing_is_guessed(
 
 
 @pytest.mark.parametrize(
-    ("share", "validation"), [(0.01, 1), (0.1, 1), (0.5, 2), (0.99, 4), (0.0, 0)]
+    ("share", "validation"), [(0.01, 1), (0.1, 1), (0.5, 3), (0.99, 4), (0.0, 0)]
 )
 async def test_both_sides_of_a_split_have_a_row(
     client: AsyncClient, model: str, resolve: Any, tmp_path: Path, share: float, validation: int

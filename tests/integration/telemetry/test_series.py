@@ -135,13 +135,20 @@ async def test_a_series_tail_that_is_sent_again_by_a_later_run_is_no_double(stor
     await story.stored(reports=3)
     await story.open(epoch=2, resume_step=2)
 
-    await story.say(story.losses([1, 2], first=1, epoch=2), story.evaluated(3, 0, 3.0, epoch=2))
-    await story.stored(reports=3, epoch=2)
-    await story.say(story.evaluated(4, 0, 3.0))
-    await story.stored(reports=4)
+    await story.say(
+        story.losses([1, 2], first=1, epoch=2),
+        story.evaluated(3, 0, 3.0, epoch=2),
+        story.evaluated(4, 1, 2.0, epoch=2),
+    )
+    await story.stored(reports=4, epoch=2)
+    await story.say(story.evaluated(4, 0, 3.0), story.evaluated(5, 1, 2.0))
+    await story.stored(reports=5)
 
     assert {step: epoch for step, (_, epoch) in (await story.series()).items()} == {1: 2, 2: 2}
-    assert {step: epoch for step, (_, epoch) in (await story.series("eval_loss")).items()} == {0: 2}
+    assert {step: epoch for step, (_, epoch) in (await story.series("eval_loss")).items()} == {
+        0: 2,
+        1: 2,
+    }
 
 
 async def test_open_is_fenced_and_repeatable(story: Story) -> None:

@@ -118,11 +118,12 @@ async def test_a_job_that_rests_is_told_with_its_reason_and_left(
 
 
 async def test_the_tier_and_what_the_job_waits_for_are_told(told: Show) -> None:
-    waits = a_job(STARTING, state_message="loads [/the model]", runs=[job_pb2.Run(tier="l40s")])
+    waits = a_job(QUEUED, state_message="waits for [/l40s]")
+    starts = a_job(STARTING, runs=[job_pb2.Run(tier="l40s")])
 
-    lines = await told(looks=[waits, a_job(SUCCEEDED)])
+    lines = await told(looks=[waits, starts, a_job(SUCCEEDED)])
 
-    assert lines[0] == "starting on l40s: loads [/the model]"
+    assert lines == ["in the queue: waits for [/l40s]", "starting on l40s", "succeeded"]
 
 
 async def test_the_job_is_returned_as_it_ended() -> None:
