@@ -53,6 +53,13 @@ class World:
         )
         return job.job_id
 
+    async def launch_real(self, spec: Mapping[str, Any]) -> str:
+        """Launch a job that really trains and return its id."""
+        job = await self.client.jobs.create(
+            {"name": "a real job", **spec}, max_cost=MAX_COST, max_duration=timedelta(hours=1)
+        )
+        return job.job_id
+
     async def rests(self, job_id: str, *, within: float = PATIENCE_SECONDS) -> job_pb2.Job:
         """Wait until a job rests or has ended; outages of the platform are waited out."""
         return await self.until(job_id, lambda job: job.state in RESTING, within=within)

@@ -103,9 +103,8 @@ def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(
     assert first.eval_losses | second.eval_losses == straight.eval_losses
     assert second.done == straight.done
     saved = {one.step: state_of(Path(one.path)) for one in straight.checkpoints}
-    assert {
-        one.step: state_of(Path(one.path)) for one in second.checkpoints
-    }.items() <= saved.items()
+    again = {one.step: state_of(Path(one.path)) for one in second.checkpoints}
+    assert again == {step: saved[step] for step in again}
     assert second.checkpoints[-1].step == 14
 
 
@@ -137,6 +136,39 @@ def test_a_process_asked_to_stop_saves_at_once_and_says_why(
     last = told.checkpoints[-1]
     assert (last.step, last.is_ordinary, last.resumable) == (told.done.step, True, True)
     assert "Traceback" not in told.errors
+
+
+def test_each_row_is_seen_once_an_epoch_across_a_stop(
+    plan: Callable[..., TrainingPlan], train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from services.trainer_runner.trainer.methods.sft import AnswerTrainer  # noqa: PLC0415
+
+    def unpadded(batch: Any) -> list[tuple[int, ...]]:
+        rows, lengths = batch["input_ids"].tolist(), batch["attention_mask"].sum(dim=1).tolist()
+        return [tuple(row[:length]) for row, length in zip(rows, lengths, strict=True)]
+
+    seen: list[list[tuple[int, ...]]] = []
+    whole = AnswerTrainer.get_batch_samples
+
+    def noted(self: Any, *args: Any) -> Any:
+        batches, count = whole(self, *args)
+        seen.append(list(itertools.chain.from_iterable(map(unpadded, batches))))
+        return batches, count
+
+    # Nothing reports which rows a batch is made of.
+    monkeypatch.setattr(AnswerTrainer, "get_batch_samples", noted)
+    training = {"max_steps": 18, "eval_steps": 18}
+    train(plan("straight", adapter=DROPOUT, training=training))
+    straight, seen[:] = list(seen), []
+    first = train(plan("first", adapter=DROPOUT, training=training, stop_at_step=12))
+    train(plan("next", adapter=DROPOUT, training=training, resume_dir=first.checkpoint_at(12)))
+
+    assert seen == straight
+    epochs = [list(itertools.chain(*straight[begin : begin + 9])) for begin in (0, 9)]
+    assert [len(epoch) for epoch in epochs] == [36, 36]
+    assert len(set(epochs[0])) == 36
+    assert set(epochs[0]) == set(epochs[1])
+    assert epochs[0] != epochs[1]
 
 
 def test_each_row_is_seen_once_an_epoch_in_an_order_of_its_own() -> None:
