@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 PROTOS := $(shell find proto -name '*.proto' 2>/dev/null)
 
 .PHONY: help setup demo up down proto fmt lint types arch breaking test test-unit \
-        test-integration test-train test-e2e test-chaos check clean
+        test-integration test-train test-e2e test-slow check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^##@/ {print "\n" substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -59,8 +59,8 @@ breaking: setup ## protos against main
 test-unit: setup ## no socket, no file, no GPU; seconds
 	@$(PYTEST) -q tests/unit tests/contract tests/architecture
 
-test: setup ## unit, contract, integration with real servers, training, one job end to end
-	@$(PYTEST) tests -m 'not slow'
+test: setup ## unit, contract, integration with real servers, training, jobs end to end
+	@$(PYTEST) tests -m 'not slow' -n 2 --dist loadfile
 
 test-integration: setup ## one real dependency at a time
 	@$(PYTEST) tests/integration
@@ -69,9 +69,9 @@ test-train: setup ## real training of a tiny model
 	@$(PYTEST) tests/train
 
 test-e2e: setup ## whole jobs on the whole stack
-	@$(PYTEST) tests/e2e
+	@$(PYTEST) tests/e2e -m 'not slow'
 
-test-chaos: setup ## every part killed while a job runs; tens of minutes
-	@$(PYTEST) tests/e2e -m slow
+test-slow: setup ## a real model, every part killed while a job runs, long outages; tens of minutes
+	@$(PYTEST) tests -m slow
 
 check: lint types arch test ## what CI runs

@@ -111,6 +111,9 @@ class Course:
         That is the base model before step 1, or the step at which a stop had cut the evaluation
         short. Returns how the run ends, where it ends at once.
         """
+        stopped = self.stopped_before_begin()
+        if stopped is not None:
+            return stopped
         self._clock.begin()
         self._report(
             RunningReport(
@@ -122,7 +125,7 @@ class Course:
         )
         if not self._cadence.is_evaluation_due(self.step, self.standing):
             return None
-        asked = self._asked() or self._evaluate(backend)
+        asked = self._evaluate(backend)
         if asked is not None:
             return self._ending(asked)
         end = self._cadence.end_at(self.step, self.standing)
@@ -130,6 +133,10 @@ class Course:
         # The checkpoint that the run continues from is there already.
         self._save(backend, replace(marks, is_ordinary=False), end)
         return self._ending(end)
+
+    def stopped_before_begin(self) -> Ending | None:
+        """Return the end of a run that was asked to stop before it computed anything."""
+        return self._ending(self._stop.asked())
 
     def after_step(self, backend: Backend, done: StepDone) -> Ending | None:
         """Report a step and do what is due after it; return how the run ends, if it does."""

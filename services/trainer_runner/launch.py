@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lehr.errors import PlatformError
+from lehr.errors import InvalidArgument
 from lehr.training.ends import RunEnd
 from lehr.training.plan import TrainingPlan
 from lehr.training.reports import DoneReport, LogReport
@@ -36,7 +36,7 @@ def launch(train: Train, arguments: Sequence[str]) -> int:
     report = ReportPipe(given.report_fd)
     try:
         train(plan, report, StopFlag(given.control_fd))
-    except PlatformError as error:
+    except InvalidArgument as error:
         report(LogReport(level="error", text=error.message))
         report(DoneReport(end=RunEnd.USER_ERROR, message=error.message))
     return 0

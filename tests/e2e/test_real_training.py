@@ -77,6 +77,7 @@ async def test_stopped_and_killed_runs_equal_the_uninterrupted_one_to_the_bit(
     await world.proves_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("adapter", "learning_rate"), [("lora", 1e-3), ("full", 3e-5)])
 async def test_smollm2_learns_and_loads_with_plain_libraries(
     world: World, folder: Path, adapter: str, learning_rate: float

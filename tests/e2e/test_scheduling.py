@@ -124,24 +124,24 @@ async def test_one_gpu_has_one_job_though_the_allocator_dies(world: World, round
 async def test_jobs_that_cannot_run_hold_nothing(world: World, tmp_path: Path) -> None:
     rows = write_chats(tmp_path / "gone.jsonl", 41)
     dataset = (await world.client.datasets.upload(rows, name="gone")).dataset
-    bad = [
-        await world.launch(SHORT, name="no data", dataset="gone", tier=A),
-        *[
-            await world.launch({"total_steps": 5, "steps": {1: {"die": "oom"}}}, tier=A)
-            for _ in range(3)
-        ],
+    out_of_memory = {"total_steps": 5, "steps": {1: {"die": "oom"}}}
+    blocker = await world.launch(LONG, name="blocker", gpus=4, tier=A)
+    await is_placed(world, blocker)
+    without_data = [
+        await world.launch(SHORT, name="no data", dataset="gone", tier=A) for _ in range(2)
     ]
-    await forget(world, dataset.dataset_id)
-    bad.append(await world.launch(SHORT, name="late", dataset="gone", tier=A))
+    bad = without_data + [await world.launch(out_of_memory, tier=A) for _ in range(2)]
     good = await world.launch(SHORT, name="good", tier=A)
+    await forget(world, dataset.dataset_id)
 
-    ended = [await world.rests(job_id, within=PATIENCE_SECONDS) for job_id in bad[1:]]
+    await world.client.jobs.stop(blocker)
+    ended = [await world.rests(job_id) for job_id in bad]
 
     assert {job.state for job in ended} == {job_pb2.JOB_STATE_FAILED}
-    assert all(job.end_reason and job.state_message for job in ended)
+    assert [job.end_reason for job in ended] == ["USER_ERROR"] * 2 + ["OUT_OF_MEMORY"] * 2
+    assert all("dataset" in job.state_message for job in ended[:2])
     assert (await world.rests(good)).state == job_pb2.JOB_STATE_SUCCEEDED
-    assert (await world.settled(bad[-1])).billed_seconds == 0
-    await world.rests(bad[0])
+    assert [(await world.settled(job_id)).billed_seconds for job_id in without_data] == [0, 0]
     await holds_nothing(world)
     await world.proves_clean()
 
@@ -209,7 +209,7 @@ async def test_a_lost_node_is_noticed_and_its_job_goes_on(world: World, fault: s
     await ends_well(world, job_id, steps=60, runs=2)
 
 
-async def test_a_hanging_trainer_does_not_run_for_ever(world: World) -> None:
+async def test_a_trainer_that_dies_at_each_try_is_given_up(world: World) -> None:
     script = {"total_steps": 20, "steps": {5: {"die": "kill"}}}
 
     job_id = await world.launch(script, name="dies", tier=S)

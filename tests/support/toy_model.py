@@ -64,8 +64,10 @@ def write_toy_model(
         max_position_embeddings=context,
         tie_word_embeddings=tie_word_embeddings,
     )
-    special = {name: tokenizer.token_to_id(settings[name]) for name in settings if "_token" in name}
-    write_llama(folder, shape, special_ids={f"{name}_id": at for name, at in special.items()})
+    ids = {"bos_token_id": "<s>", "eos_token_id": "</s>", "pad_token_id": pad_token}
+    write_llama(
+        folder, shape, special_ids={name: MARKS.index(token) for name, token in ids.items()}
+    )
     return folder
 
 

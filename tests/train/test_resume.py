@@ -109,9 +109,9 @@ def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(
 
 
 def test_a_killed_process_resumes_to_the_bit_from_its_last_checkpoint(
-    plan: Callable[..., TrainingPlan],
+    plan: Callable[..., TrainingPlan], train: Train
 ) -> None:
-    straight = run_trainer(TRAINER, plan("straight", adapter=DROPOUT))
+    straight = train(plan("straight", adapter=DROPOUT))
     killed = run_trainer(TRAINER, plan("killed", adapter=DROPOUT), on_report=kill_at(6))
     folder = killed.checkpoint_at(5)
 

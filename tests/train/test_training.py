@@ -253,6 +253,20 @@ def test_padding_is_never_trained_even_if_it_is_the_end_token(tmp_path: Path, pa
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORE).all()
 
 
+def test_base_and_tuned_model_answer_the_same_question(
+    plan: Callable[..., TrainingPlan], train: Train
+) -> None:
+    from services.trainer_runner.trainer.answer import answers  # noqa: PLC0415
+
+    trained = plan()
+    folder = train(trained).checkpoint_at(8)
+
+    said = answers(trained.model_dir, folder, "What is item 3?", max_new_tokens=8)
+
+    # Random weights have nothing to say, but they say it.
+    assert {name: type(answer) for name, answer in said.items()} == {"base": str, "tuned": str}
+
+
 def test_prompt_and_completion_rows_are_trained_too(
     plan: Callable[..., TrainingPlan], train: Train, tmp_path: Path
 ) -> None:

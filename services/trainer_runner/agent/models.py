@@ -30,6 +30,7 @@ class Models:
 
         Raises:
             TransferFailed: the object store does not give it.
+            FileMissing: the object store does not have all of it.
             InvalidArgument: the revision is no digest.
         """
         if not _REVISION.fullmatch(revision):

@@ -27,7 +27,7 @@ from services.trainer_runner.agent.leases import Ending, Grant
 from services.trainer_runner.agent.models import Models
 from services.trainer_runner.agent.peers import FileLink, Peers, RunPlan
 from services.trainer_runner.agent.spool import Spool
-from services.trainer_runner.agent.transfer import Transfer
+from services.trainer_runner.agent.transfer import BytesDiffer, Transfer
 
 T = TypeVar("T")
 
@@ -39,6 +39,9 @@ SERIES_SECONDS = 15.0
 
 PLAN_SECONDS = 30.0
 """The scheduler may need a moment to store the run of a lease that it has just acquired."""
+
+DAMAGED_SECONDS = 10.0
+"""Bytes that differ may have suffered on their way; after so long they are taken for damaged."""
 
 _PAUSE_SECONDS_MAX = 10.0
 
@@ -203,7 +206,7 @@ class Preparation:
             except PlatformError as problem:
                 waited = monotonic() - began
                 users_own = isinstance(problem, _USERS_OWN) and not problem.retryable
-                patience = not_yet if users_own else self._limit_seconds
+                patience = not_yet if users_own else self._patience(problem)
                 if waited >= patience:
                     blame = users_own and not ours and not not_yet
                     end = RunEnd.USER_ERROR if blame else RunEnd.PLATFORM_FAULT
@@ -211,6 +214,10 @@ class Preparation:
                 get_logger().warning("preparation_waits", what=what, error=str(problem))
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+
+    def _patience(self, problem: PlatformError) -> float:
+        limit = self._limit_seconds
+        return min(DAMAGED_SECONDS, limit) if isinstance(problem, BytesDiffer) else limit
 
 
 def origin_of(grant: Grant, *, resume_step: int) -> Origin:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import httpx
 
-from lehr.errors import InvalidArgument, Unavailable
+from lehr.errors import InvalidArgument, NotFound, Unavailable
 from lehr.logs import metrics
 from services.trainer_runner.agent.peers import FileLink
 
@@ -34,6 +34,12 @@ class BytesDiffer(TransferFailed):
     """What arrived is not what was promised."""
 
     reason = "BYTES_DIFFER"
+
+
+class FileMissing(NotFound):
+    """The object store answers, and does not have the file; waiting brings it no nearer."""
+
+    reason = "FILE_MISSING"
 
 
 class FolderRefused(InvalidArgument):
@@ -65,6 +71,7 @@ class Transfer:
 
         Raises:
             TransferFailed: no answer, or not the promised bytes.
+            FileMissing: the store does not have it.
             InvalidArgument: the name could leave the folder.
         """
         path = folder / plain_name(name or link.name)
@@ -113,6 +120,10 @@ class Transfer:
     async def _chunks(self, link: FileLink) -> AsyncIterator[bytes]:
         try:
             async with self._client.stream("GET", link.url) as answer:
+                if answer.status_code in (404, 410):
+                    raise FileMissing(
+                        f"{link.name} is not in the object store any more", name=link.name
+                    )
                 if answer.status_code != 200:
                     raise _failed("reading", link.name, f"status {answer.status_code}")
                 async for chunk in answer.aiter_bytes(CHUNK_BYTES):

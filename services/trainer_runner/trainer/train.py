@@ -133,6 +133,9 @@ def _cadence(plan: TrainingPlan, steps: Steps, data: PreparedData) -> Cadence:
 
 def _ending(run: _Run, course: Course) -> Ending:
     """Run to the end, which may be for want of memory."""
+    stopped = course.stopped_before_begin()
+    if stopped is not None:
+        return stopped
     try:
         _train_to_end(run, course)
     except RunEnded as ended:

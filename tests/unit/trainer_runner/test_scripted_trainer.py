@@ -146,6 +146,17 @@ def test_a_stop_saves_and_ends_with_its_reason(
     assert told.checkpoints[-1].step == told.steps[-1].step < 100
 
 
+def test_a_stop_before_the_first_batch_computes_and_bills_nothing(
+    plan: Callable[..., TrainingPlan],
+) -> None:
+    scripted = plan(script=a_script(total_steps=100))
+
+    told = follow(scripted, StopAfter(0))
+
+    assert (told.end, told.checkpoints, told.of(RunningReport)) == (RunEnd.USER_STOPPED, [], [])
+    assert read_progress(scripted.progress_file).running_began == 0.0
+
+
 def test_a_resumed_run_repeats_nothing_and_ends_as_the_uninterrupted_one(
     plan: Callable[..., TrainingPlan],
 ) -> None:
