@@ -55,7 +55,7 @@ def test_every_end_leads_to_a_state_that_a_run_may_end_in(
     assert state_after(end, stop_asked=stop_asked, attempts_left=left) in ENDS
 
 
-@pytest.mark.parametrize(("end", "state", "left"), list(product(RunEnd, LIVE, [0, 1])))
+@pytest.mark.parametrize(("end", "state", "left"), list(product(RunEnd, sorted(LIVE), [0, 1])))
 def test_every_end_from_every_live_state_is_a_legal_move(end: RunEnd, state: S, left: int) -> None:
     after = state_after(end, stop_asked=state is S.STOPPING, attempts_left=left)
 
@@ -67,7 +67,7 @@ def test_a_run_that_had_finished_succeeds_even_if_a_stop_came(end: RunEnd) -> No
     assert state_after(end, stop_asked=True, attempts_left=0) is S.SUCCEEDED
 
 
-@pytest.mark.parametrize("end", set(RunEnd) - {RunEnd.COMPLETED, RunEnd.EARLY_STOPPED})
+@pytest.mark.parametrize("end", sorted(set(RunEnd) - {RunEnd.COMPLETED, RunEnd.EARLY_STOPPED}))
 def test_after_a_stop_however_the_run_came_down_the_job_is_stopped(end: RunEnd) -> None:
     assert state_after(end, stop_asked=True, attempts_left=5) is S.STOPPED
 
@@ -92,7 +92,7 @@ def test_a_stop_of_a_live_job_fixes_the_last_billable_instant(state: S) -> None:
     assert (stopping.state, stopping.stop_time, stopping.run_ordinal) == (S.STOPPING, LATER, 1)
 
 
-@pytest.mark.parametrize("state", [S.STOPPING, *RESTING])
+@pytest.mark.parametrize("state", [S.STOPPING, *sorted(RESTING)])
 def test_a_second_stop_changes_nothing(state: S) -> None:
     job = a_live_job(state)
 
