@@ -6,7 +6,6 @@ The real and the scripted trainer share it; what they differ in is the backend t
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +25,8 @@ from lehr.training.reports import (
     StepReport,
     encode,
 )
-from services.trainer_runner.cadence import NON_FINITE_LIMIT, Cadence, Marks, Standing
+from services.trainer_runner import words
+from services.trainer_runner.cadence import Cadence, Marks, Standing
 from services.trainer_runner.folders import (
     LINEAGE,
     SERIES,
@@ -38,6 +38,8 @@ from services.trainer_runner.folders import (
 )
 from services.trainer_runner.pace import Pace
 from services.trainer_runner.pipes import Reporter, StopFlag
+
+Level = Literal["info", "warning", "error"]
 
 
 class Backend(Protocol):
@@ -138,6 +140,10 @@ class Course:
         """Return the end of a run that was asked to stop before it computed anything."""
         return self._ending(self._stop.asked())
 
+    def passed(self) -> None:
+        """Show that the work goes on, where a step takes long."""
+        self._clock.advance()
+
     def after_step(self, backend: Backend, done: StepDone) -> Ending | None:
         """Report a step and do what is due after it; return how the run ends, if it does."""
         self._clock.advance()
@@ -174,7 +180,7 @@ class Course:
         )
         return ending.end
 
-    def log(self, text: str, level: Literal["info", "warning", "error"] = "info") -> None:
+    def log(self, text: str, level: Level = "info") -> None:
         """Write a line to the job's log."""
         self._report(LogReport(level=level, text=text))
 
@@ -214,7 +220,8 @@ class Course:
                 patience=self._cadence.patience,
             )
         )
-        self._log_evaluation(loss)
+        level: Level = "info" if math.isfinite(loss) else "warning"
+        self.log(words.after_evaluation(self.step, loss, standing), level)
         return None
 
     def _go_on(self) -> bool:
@@ -228,27 +235,6 @@ class Course:
         if self.step > 0 and self.step == self._plan.stop_at_step:
             return RunEnd.USER_STOPPED
         return self._stop.asked()
-
-    def _log_evaluation(self, loss: float) -> None:
-        standing, step = self.standing, self.step
-        if step == 0:
-            self.log(f"baseline: the base model's validation loss is {loss:.4f}")
-        elif standing.best_step == step:
-            self.log(f"step {step}: validation loss {loss:.6g} is the new Best")
-        elif not math.isfinite(loss):
-            self.log(f"step {step}: validation loss is {loss}, which is no improvement", "warning")
-        else:
-            self.log(f"step {step}: validation loss {loss:.6g}; {self._best_so_far()}")
-
-    def _best_so_far(self) -> str:
-        standing = self.standing
-        if standing.best_step is None:
-            return "no finite validation loss was seen, so no checkpoint is Best"
-        best = f"Best is step {standing.best_step} ({standing.best_loss:.6g})"
-        if standing.misses == 0:
-            return best
-        times = "once" if standing.misses == 1 else f"{standing.misses} times in a row"
-        return f"{best}, not beaten {times}"
 
     def _warn_of_non_finite(self, done: StepDone) -> None:
         for name, value in {"loss": done.loss, **done.values}.items():
@@ -282,7 +268,7 @@ class Course:
                 snapshot_monotonic=snapshot,
             )
         )
-        self.log(f"step {self.step}: checkpoint saved ({_named(marks)})")
+        self.log(words.after_save(self.step, marks))
 
     def _state(self, trainer: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state in the layout of transformers' TrainerState, ours as a callback's."""
@@ -317,60 +303,6 @@ class Course:
     def _ending(self, end: RunEnd | None) -> Ending | None:
         if end is None:
             return None
-        message = {
-            RunEnd.COMPLETED: f"All {self._cadence.total_steps} steps are done",
-            RunEnd.EARLY_STOPPED: (
-                f"Stopped early at step {self.step}: validation loss has not fallen in "
-                f"{self.standing.misses} evaluations"
-            ),
-            RunEnd.USER_ERROR: (
-                f"The training loss was not a finite number {NON_FINITE_LIMIT} times in a row, "
-                f"up to step {self.step}; lower learning_rate, or set max_grad_norm"
-            ),
-        }.get(end, f"Stopped after step {self.step}")
-        if self._cadence.evaluates and end != RunEnd.USER_ERROR:
-            message = f"{message}; {self._best_so_far()}"
+        message = words.at_end(end, self.step, self.standing, self._cadence)
         self.log(message, "error" if end == RunEnd.USER_ERROR else "info")
         return Ending(end=end, message=f"{message}.")
-
-
-def repeat_end(plan: TrainingPlan, resumed: Resumed, end: RunEnd, report: Reporter) -> RunEnd:
-    """Give the final checkpoint of a run that had ended by itself again, without computing.
-
-    The platform asks for that when it lost the end of the run that made it.
-    """
-    step, standing = resumed.step, resumed.standing
-
-    def fill(folder: Path) -> None:
-        shutil.copytree(resumed.folder, folder, dirs_exist_ok=True)
-
-    path = write_folder(plan.output_dir, step, fill, passed=lambda: None)
-    report(LogReport(text=f"The run had already ended at step {step}; nothing is trained again"))
-    report(
-        CheckpointReport(
-            step=step,
-            path=str(path),
-            is_ordinary=False,
-            is_best=standing.best_step == step,
-            is_final=True,
-            resumable=True,
-            eval_loss=standing.loss_at(step),
-            snapshot_monotonic=time.monotonic(),
-        )
-    )
-    report(
-        DoneReport(
-            end=end,
-            message=f"The run had already ended at step {step}.",
-            step=step,
-            best_step=standing.best_step,
-            best_loss=standing.best_loss,
-            baseline_loss=standing.baseline_loss,
-        )
-    )
-    return end
-
-
-def _named(marks: Marks) -> str:
-    names = {"ordinary": marks.is_ordinary, "Best": marks.is_best, "final": marks.is_final}
-    return ", ".join(name for name, is_so in names.items() if is_so)

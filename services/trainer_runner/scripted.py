@@ -25,7 +25,8 @@ from lehr.training.plan import TrainingPlan
 from lehr.training.progress import ProgressClock
 from lehr.training.spec import ScriptedStep, ScriptSpec
 from services.trainer_runner.cadence import Cadence
-from services.trainer_runner.course import Course, Ending, StepDone, repeat_end
+from services.trainer_runner.course import Course, Ending, StepDone
+from services.trainer_runner.ended import repeat_end
 from services.trainer_runner.folders import OPTIMIZER, read_folder, write_json
 from services.trainer_runner.launch import launch
 from services.trainer_runner.pipes import Reporter, StopFlag

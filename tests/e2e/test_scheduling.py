@@ -9,7 +9,6 @@ import pytest
 
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2 as gpu_pb
 from lehr.api.scheduler.v1 import job_pb2
-from lehr.client.jobs import RESTING
 from lehr.objects import ObjectStore
 from lehr.stack import Node
 from tests.e2e.audit import (
@@ -35,16 +34,19 @@ SHORT = {"total_steps": 2}
 
 @pytest.fixture(scope="module")
 def stack(stack_factory: StackFactory) -> StackUnderTest:
-    """Node ``one`` with H, L and S, node ``two`` with four A and an H of its own to lose."""
+    """Node ``one`` with H, L and S, node ``two`` with four A; a silent node is lost in seconds."""
     return stack_factory(
         nodes=(
             Node(name="one", cpu_slots=0, pretend_gpus=f"{H}:1,{L}:2,{S}:1"),
             Node(name="two", cpu_slots=0, pretend_gpus=f"{A}:4"),
         ),
         environment={
-            "scheduler": {"SCHEDULER_BACKOFF_SECONDS": "0.5"},
-            "gpu_allocator": {"GPU_ALLOCATOR_LEASE_TTL": "8", "GPU_ALLOCATOR_NODE_FRESH": "5"},
-            "trainer_runner": {"TRAINER_RUNNER_UNCONFIRMED_AFTER": "6"},
+            "scheduler": {
+                "SCHEDULER_BACKOFF_SECONDS": "0.5",
+                "SCHEDULER_BACKOFF_MAX_SECONDS": "1",
+            },
+            "gpu_allocator": {"GPU_ALLOCATOR_LEASE_TTL": "6", "GPU_ALLOCATOR_NODE_FRESH": "4"},
+            "trainer_runner": {"TRAINER_RUNNER_UNCONFIRMED_AFTER": "4"},
         },
     )
 
@@ -86,11 +88,7 @@ async def test_waiting_for_one_tier_does_not_block_another(world: World) -> None
     waiting = [await world.client.jobs.get(job_id) for job_id in (one, three, five)]
 
     assert {job.state for job in waiting} == {job_pb2.JOB_STATE_QUEUED}
-    assert [tier in job.state_message for tier, job in zip((H, H, L), waiting, strict=True)] == [
-        True,
-        True,
-        True,
-    ]
+    assert all(tier in job.state_message for tier, job in zip((H, H, L), waiting, strict=True))
     assert [job.queue_position for job in waiting] == [1, 2, 1]
     await world.client.jobs.stop(two)
     await is_placed(world, five)
@@ -185,11 +183,11 @@ async def test_backups_are_tried_in_their_order_and_kept(world: World) -> None:
     await world.proves_clean()
 
 
-@pytest.mark.parametrize("fault", ["frozen", "killed"])
+@pytest.mark.parametrize("fault", ["frozen", pytest.param("killed", marks=pytest.mark.slow)])
 async def test_a_lost_node_is_noticed_and_its_job_goes_on(world: World, fault: str) -> None:
-    script = {"total_steps": 60, "step_seconds": 0.1}
+    script = {"total_steps": 40, "step_seconds": 0.1}
     job_id = await world.launch(script, name=fault, tier=A, backup_tiers=[L])
-    await world.reaches(job_id, 25)
+    await world.reaches(job_id, 15)
     assert await node_of(world, job_id) == "two"
 
     world.stack.pause("trainer_runner@two")
@@ -198,15 +196,14 @@ async def test_a_lost_node_is_noticed_and_its_job_goes_on(world: World, fault: s
         assert moved.runs[0].end_reason == "NODE_LOST"
         assert await node_of(world, job_id) == "one"
         lost = (await leases_of(world, job_id))[0]
-        silent = lost.committed_time.ToDatetime() - lost.alive_time.ToDatetime()
-        assert silent.total_seconds() <= 2
+        assert lost.committed_time.ToDatetime() <= lost.alive_time.ToDatetime()
         assert (await gpu_states(world))[gpu_pb.GPU_STATE_HELD] >= 1
         if fault == "killed":
             world.stack.kill("trainer_runner@two")
     finally:
         world.stack.resume("trainer_runner@two")
 
-    await ends_well(world, job_id, steps=60, runs=2)
+    await ends_well(world, job_id, steps=40, runs=2)
 
 
 async def test_a_trainer_that_dies_at_each_try_is_given_up(world: World) -> None:
@@ -216,7 +213,6 @@ async def test_a_trainer_that_dies_at_each_try_is_given_up(world: World) -> None
 
     job = await world.rests(job_id, within=PATIENCE_SECONDS)
     assert (job.state, job.end_reason) == (job_pb2.JOB_STATE_FAILED, "PLATFORM_FAULT")
-    assert job.state in RESTING
     assert len(job.runs) == 6
     await is_finished_once(world, job_id)
     await is_billed_by_its_leases(world, job_id)

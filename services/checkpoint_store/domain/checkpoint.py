@@ -63,7 +63,8 @@ class Checkpoint:
     is_pinned: bool
     is_resumable: bool
     is_superseded: bool
-    """A later run continued from an earlier step; it is neither Best nor resumed from any more."""
+    """A later run continued from an earlier step, or saved this one again; it is neither Best nor
+    resumed from any more."""
     eval_loss: float | None
     """Validation loss where it is finite; the only one that can be Best."""
     eval_loss_text: str

@@ -33,6 +33,23 @@ def superseded_by(checkpoints: Iterable[Checkpoint], *, resume_step: int) -> tup
     return tuple(sorted(past, key=lambda each: each.age))
 
 
+def replaced_by(committed: Checkpoint, known: Iterable[Checkpoint]) -> tuple[Checkpoint, ...]:
+    """Return what an older run left at the same step and the new checkpoint stands for.
+
+    A run that begins at the step at which the one before it ended saves that step again. One of
+    which more is known, or which can be resumed from where the new one cannot, stays.
+    """
+    return tuple(
+        each
+        for each in known
+        if each.is_visible
+        and (each.step, each.is_superseded) == (committed.step, False)
+        and each.epoch < committed.epoch
+        and (committed.eval_loss_text or not each.eval_loss_text)
+        and (committed.is_resumable or not each.is_resumable)
+    )
+
+
 def _is_kept(checkpoint: Checkpoint, job: Job, best: Checkpoint | None) -> bool:
     is_best = best is not None and checkpoint.checkpoint_id == best.checkpoint_id
     is_source = checkpoint.checkpoint_id == job.resume_source

@@ -13,7 +13,12 @@ from lehr.objects import ObjectStore
 from lehr.postgres import Connection, Database
 from services.checkpoint_store.domain import manifest
 from services.checkpoint_store.domain.best import best_of, read_loss
-from services.checkpoint_store.domain.checkpoint import Checkpoint, CheckpointState, Job
+from services.checkpoint_store.domain.checkpoint import (
+    Checkpoint,
+    CheckpointState,
+    DeleteCause,
+    Job,
+)
 from services.checkpoint_store.domain.commands import BeginUpload, EndUpload
 from services.checkpoint_store.domain.errors import (
     CheckpointDiffers,
@@ -21,6 +26,7 @@ from services.checkpoint_store.domain.errors import (
     StateForbids,
     UploadGivenUp,
 )
+from services.checkpoint_store.domain.retention import replaced_by
 from services.checkpoint_store.handlers.rules import (
     apply_rules,
     best_id,
@@ -150,10 +156,20 @@ async def _make_visible(
     )
     await jobs.end_resuming(conn, job)
     job = replace(job, is_resuming=False)
+    await _replace_twins(conn, job, committed)
     await _tell_and_apply(conn, job, committed, commit_time, best_before=best_before)
     kind = "final" if committed.is_final else "other"
     metrics.add("checkpoints_committed", kind=kind)
     return await checkpoints.get(conn, cmd.owner, cmd.checkpoint_id)
+
+
+async def _replace_twins(conn: Connection, job: Job, committed: Checkpoint) -> None:
+    """Let the newest run alone stand for a step; a person's pin keeps the bytes."""
+    known = await checkpoints.series(conn, owner_of(job), job.job_id)
+    twins = replaced_by(committed, known)
+    await checkpoints.supersede(conn, twins)
+    unpinned = [each for each in twins if not each.is_pinned]
+    await checkpoints.begin_delete(conn, unpinned, DeleteCause.SUPERSEDED)
 
 
 async def _tell_and_apply(

@@ -139,6 +139,12 @@ async def supersede_past(conn: Connection, job: Job, step: int) -> None:
     await conn.execute(SQL["supersede_past"], job.tenant, job.job_id, step)
 
 
+async def supersede(conn: Connection, checkpoints: Iterable[Checkpoint]) -> None:
+    """Take checkpoints out of the series that counts."""
+    if obsolete := [each.checkpoint_id for each in checkpoints]:
+        await conn.execute(SQL["supersede"], obsolete)
+
+
 async def begin_delete(
     conn: Connection, checkpoints: Iterable[Checkpoint], cause: DeleteCause
 ) -> None:

@@ -200,6 +200,14 @@ UPDATE checkpoints
    AND step > $3
    AND NOT is_superseded;
 
+-- supersede(checkpoint_ids)
+-- Take checkpoints out of the series that counts.
+UPDATE checkpoints
+   SET is_superseded = true,
+       version = version + 1
+ WHERE checkpoint_id = ANY ($1::text[])
+   AND NOT is_superseded;
+
 -- begin_delete(checkpoint_ids, cause)
 -- Hide checkpoints; their objects go once nobody can be reading them any more.
 UPDATE checkpoints

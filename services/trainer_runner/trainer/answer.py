@@ -43,14 +43,14 @@ if __name__ == "__main__":
     os.environ.update({"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"})
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     parser = argparse.ArgumentParser(prog="answer", description="Compare a base and a tuned model.")
-    parser.add_argument("--model-dir", type=Path, required=True)
-    parser.add_argument("--adapter-dir", type=Path, required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--adapter", type=Path, required=True)
     parser.add_argument("--question", required=True)
     parser.add_argument("--max-new-tokens", type=int, default=60)
     given = parser.parse_args()
     told = answers(
-        given.model_dir,
-        given.adapter_dir,
+        given.model,
+        given.adapter,
         given.question,
         max_new_tokens=given.max_new_tokens,
     )

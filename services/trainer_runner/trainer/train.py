@@ -18,7 +18,8 @@ from lehr.training.progress import ProgressClock
 from lehr.training.reports import LogReport
 from lehr.training.steps import Steps, count_steps
 from services.trainer_runner.cadence import Cadence
-from services.trainer_runner.course import Course, Ending, repeat_end
+from services.trainer_runner.course import Course, Ending
+from services.trainer_runner.ended import repeat_end
 from services.trainer_runner.folders import Resumed, read_folder
 from services.trainer_runner.pipes import Reporter, StopFlag
 from services.trainer_runner.trainer.adapters import ADAPTERS

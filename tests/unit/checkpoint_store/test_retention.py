@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from services.checkpoint_store.domain.best import best_of
 from services.checkpoint_store.domain.checkpoint import Checkpoint, CheckpointState, Job
-from services.checkpoint_store.domain.retention import superseded_by, victims
+from services.checkpoint_store.domain.retention import replaced_by, superseded_by, victims
 from tests.unit.checkpoint_store.builders import a_checkpoint, a_job
 
 LOSSES = st.sampled_from(["", "NaN", "Infinity", "-Infinity", "1.0", "1.5", "2.0", "0.5"])
@@ -23,6 +23,21 @@ def test_the_newest_ordinary_ones_stay_whatever_order_they_come_in() -> None:
     saved = [a_checkpoint(step) for step in (30, 10, 50, 20, 40)]
 
     assert steps(victims(saved, a_job(max_checkpoints=2))) == [10, 20, 30]
+
+
+def test_a_step_that_is_saved_again_is_there_once() -> None:
+    again = a_checkpoint(40, epoch=2, loss="1.0")
+    older = a_checkpoint(40, epoch=1, loss="1.0")
+
+    assert replaced_by(again, [a_checkpoint(30), older, again]) == (older,)
+
+
+def test_a_step_that_is_saved_again_with_less_replaces_nothing() -> None:
+    evaluated = a_checkpoint(40, epoch=1, loss="1.0")
+    plain = a_checkpoint(40, epoch=1)
+
+    assert replaced_by(a_checkpoint(40, epoch=2), [evaluated]) == ()
+    assert replaced_by(a_checkpoint(40, epoch=2, is_resumable=False), [plain]) == ()
 
 
 def test_best_final_and_pinned_come_on_top() -> None:

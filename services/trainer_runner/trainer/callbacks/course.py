@@ -98,6 +98,10 @@ class CourseCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         """Order the rows anew."""
         self._trainer.batches.epoch = state.global_step // self._steps_per_epoch
 
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A pass of several that make a step."""
+        self._course.passed()
+
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any
     ) -> None:
