@@ -68,6 +68,17 @@ async def test_an_agent_that_must_go_lets_its_job_save_first(world: World) -> No
     assert (await world.client.jobs.get(job_id)).runs[0].end_reason == "PREEMPTED"
 
 
+async def test_an_idle_agent_goes_at_once(world: World) -> None:
+    began = time.monotonic()
+
+    await asyncio.to_thread(world.stack.stop_part, "trainer_runner")
+    left_within = time.monotonic() - began
+    world.stack.start_part("trainer_runner")
+
+    await world.stack.wait_ready(within=60)
+    assert left_within < 10
+
+
 @pytest.mark.slow
 async def test_a_job_outlives_its_trainer(world: World) -> None:
     job_id = await breaks_at(world, "trainer", high=40)

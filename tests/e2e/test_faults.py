@@ -21,7 +21,6 @@ from tests.e2e.audit import (
     PATIENCE_SECONDS,
     TENANT,
     ends_well,
-    gpu_states,
     has_whole_checkpoints,
     holds_nothing,
     is_billed_by_its_leases,
@@ -187,13 +186,20 @@ async def test_a_frozen_agents_job_moves_and_its_node_is_fenced(
         assert await node_of(world, job_id) != first
         await world.reaches(job_id, 30)
         # Nobody has proof that the old trainer is dead.
-        assert (await gpu_states(world))[gpu_pb.GPU_STATE_FREE] == 0
+        assert await gpu_of(world, first) == (gpu_pb.GPU_STATE_HELD, moved.runs[0].lease_id)
         assert moved.runs[0].end_reason == "NODE_LOST"
     finally:
         thaw(world, agent)
 
     await eventually(lambda: _gone(trainer))
     await ends_well(world, job_id, steps=70, runs=2)
+
+
+async def gpu_of(world: World, node: str) -> tuple[int, str]:
+    """Return the state of a node's only GPU, and the lease that holds it."""
+    nodes = {found.name: found for found in await world.client.gpus.nodes()}
+    [gpu] = nodes[node].gpus
+    return gpu.state, gpu.lease_id
 
 
 def freeze(world: World, agent: str, *, with_trainer: bool) -> None:

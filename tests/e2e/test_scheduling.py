@@ -100,6 +100,7 @@ async def test_waiting_for_one_tier_does_not_block_another(world: World) -> None
     await world.proves_clean()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.slow)])
 async def test_one_gpu_has_one_job_though_the_allocator_dies(world: World, rounds: int) -> None:
     source = random.Random(f"{SEED} {rounds}")  # noqa: S311 - repeatable

@@ -30,7 +30,7 @@ JOB_FILE = Path(__file__).with_name("job.yaml")
 DATASET_NAME = "python-docstrings"
 MAX_COST = Money(currency="EUR", micros=500_000)
 MAX_DURATION = timedelta(minutes=20)
-QUESTION = "What does the method join(self, iterable) in Python's threading module do?"
+QUESTION = "Explain the function shutil.copyfile."
 
 _FOLDER = "demo"
 

@@ -49,7 +49,7 @@ async def until(true: Callable[[], Awaitable[Any]]) -> Any:
     """Wait until ``true`` answers with something; return it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         # What is waited for happens in another process.
-        while not (answer := await true()):  # noqa: ASYNC110
+        while not (answer := await true()):
             await asyncio.sleep(0.03)
     return answer
 

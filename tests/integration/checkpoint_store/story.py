@@ -36,7 +36,7 @@ WEIGHTS_ONLY = {name: FILES[name] for name in ("adapter_model.safetensors", "ada
 async def until(true: Callable[[], Awaitable[bool]], *, within: float = 20.0) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(within):
-        while not await true():  # noqa: ASYNC110 - what is waited for is in another process.
+        while not await true():
             await asyncio.sleep(0.05)
 
 

@@ -51,7 +51,7 @@ def seconds_between(message: Any, earlier: str, later: str) -> float:
 async def until(question: Callable[[], Awaitable[bool]], *, within: float = 30.0) -> None:
     """Ask until the answer is yes."""
     async with asyncio.timeout(within):
-        while not await question():  # noqa: ASYNC110 - nothing of another process can be awaited
+        while not await question():
             await asyncio.sleep(0.05)
 
 

@@ -42,7 +42,7 @@ async def until(true: Callable[[], Awaitable[Any]], *, seconds: float = PATIENCE
     """Wait until ``true`` answers with something; return it."""
     async with asyncio.timeout(seconds):
         # What is waited for happens in another process.
-        while not (answer := await true()):  # noqa: ASYNC110
+        while not (answer := await true()):
             await asyncio.sleep(0.02)
     return answer
 

@@ -94,6 +94,12 @@ async def test_no_answer_is_an_outage_and_not_a_difference(
     with pytest.raises(BrokerRefused):
         await differences(bus, declared())
 
+    # nats-py 2.16 may swallow the cancellation of a reconnect, and the loop would never end.
+    bare_nats.start()
+    async with asyncio.timeout(30):
+        while not bus.is_connected:
+            await asyncio.sleep(0.05)
+
 
 async def test_the_command_applies_and_then_finds_no_difference(bare_nats: NatsServer) -> None:
     before = await command("check", bare_nats)

@@ -292,7 +292,7 @@ async def test_a_client_that_leaves_ends_the_servicer_s_stream(serve: Serve) -> 
     watch.cancel()
 
     async with asyncio.timeout(30):
-        while not served.servicer.ended:  # noqa: ASYNC110
+        while not served.servicer.ended:
             await asyncio.sleep(0.01)
 
 

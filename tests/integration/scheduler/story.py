@@ -41,7 +41,7 @@ TABLES = "jobs, runs, plans, request_keys, job_progress, inbox, outbox"
 async def until(true: Callable[[], Awaitable[bool]], *, within: float = 20.0) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(within):
-        while not await true():  # noqa: ASYNC110 - what is waited for is in another process.
+        while not await true():
             await asyncio.sleep(0.02)
 
 

@@ -99,7 +99,7 @@ async def test_a_plan_of_another_project_is_unknown(story: Story) -> None:
     ("fields", "field"),
     [
         ({"tier": "nosuch"}, "tier"),
-        ({"tier": "h", "gpus": 32}, "tier"),
+        ({"tier": "h", "gpus": 32}, "gpus"),
         ({"gpus": 0}, "gpus"),
         ({"gpus": -1}, "gpus"),
         ({"dataset": "empty"}, "data"),

@@ -172,7 +172,7 @@ async def _until_restarted(keeper: Keeper, *, times: int) -> None:
 
 async def _until_true(claim: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not claim():  # noqa: ASYNC110 - what is waited for is a process
+        while not claim():
             await asyncio.sleep(0.01)
 
 

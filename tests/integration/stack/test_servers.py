@@ -309,7 +309,7 @@ async def _keep(part: Part, keep: AsyncExitStack, folder: Path) -> Keeper:
 
 async def _until_ready(keeper: Keeper) -> None:
     async with asyncio.timeout(60):
-        while keeper.state is not PartState.READY:  # noqa: ASYNC110 - it is another process
+        while keeper.state is not PartState.READY:
             await asyncio.sleep(0.02)
 
 

@@ -70,6 +70,7 @@ async def test_a_store_that_is_away_stops_no_training_and_leaves_ordinary_ones_o
 
     report = await run.reaches("DRAINING")
     assert agent.device().is_clear
+    await until(lambda: any("not yet durable" in line for line in run.log), "the log says so")
     agent.peers.checkpoint_store.is_down = False
     report = await run.closes()
 
@@ -77,7 +78,6 @@ async def test_a_store_that_is_away_stops_no_training_and_leaves_ordinary_ones_o
     assert 20 in run.committed
     assert len(run.committed) <= before + 3
     await until(lambda: any("was left out" in line for line in run.log), "the log says so")
-    await until(lambda: any("not yet durable" in line for line in run.log), "and this")
 
 
 async def test_a_killed_object_server_is_waited_for(
