@@ -47,8 +47,8 @@ class FileCache:
         self._arriving.add(part)
         try:
             for key, file in files.items():
-                # A signed address still takes other bytes after the commit, and a folder may be
-                # shared by tenants: what is not the announced content must never lie here.
+                # A folder may be shared by tenants: what is not the committed content must never
+                # lie here, whoever changed the object store.
                 found = await self._objects.get_file(key, part / file.name)
                 if found.sha256 != file.sha256:
                     raise ContentChanged(file.name)

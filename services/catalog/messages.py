@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 
 import numpy as np
+from google.protobuf.json_format import ParseDict
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from lehr.api.catalog.v1 import catalog_pb2 as pb
+from lehr.api.catalog.v1.facts_pb2 import ModelFacts, Progress, Source
+from lehr.api.catalog.v1.hub_pb2 import Credential
+from lehr.api.catalog.v1.upload_pb2 import PartLink, UploadFile
 from lehr.api.common.v1.common_pb2 import FileLink
-from lehr.samples.length import Recommendation
-from services.catalog.domain.entries import Dataset, File, Model
-from services.catalog.handlers.training import Preview, Resolved
-from services.catalog.handlers.uploads import Link
+from lehr.samples.prepare import warnings_of
+from services.catalog.domain.entries import WORKED_ON, Dataset, Entry, EntryState, File, Model
+from services.catalog.handlers.training import Lengths, Preview, Resolved
+from services.catalog.handlers.uploads import Link, Missing
+from services.catalog.storage.imports import StoredCredential
 
 PERCENTILES = (50, 75, 90, 95, 99, 100)
 BINS = 20
@@ -31,6 +36,25 @@ def links(found: Sequence[Link]) -> list[FileLink]:
     return [file_link(one.file, one.url) for one in found]
 
 
+def upload_files(missing: Missing) -> list[UploadFile]:
+    """Write what is missing of an upload, and where it goes."""
+    return [
+        UploadFile(
+            file=file_link(file),
+            missing_parts=[
+                PartLink(
+                    number=one.part.number,
+                    offset_bytes=one.part.offset_bytes,
+                    size_bytes=one.part.size_bytes,
+                    url=one.url,
+                )
+                for one in parts
+            ],
+        )
+        for file, parts in missing.items()
+    ]
+
+
 def model(found: Model) -> pb.Model:
     """Write a model."""
     return pb.Model(
@@ -44,6 +68,12 @@ def model(found: Model) -> pb.Model:
         license=found.license,
         create_time=_timestamp(found),
         files=[file_link(file) for file in found.files],
+        state=_state(found),
+        source=_source(found),
+        license_acknowledged_by=found.acknowledged_by,
+        facts=ParseDict(dict(found.facts), ModelFacts(), ignore_unknown_fields=True),
+        refusal=found.refusal if found.state is EntryState.REFUSED else "",
+        progress=_progress(found),
     )
 
 
@@ -56,7 +86,7 @@ def dataset(found: Dataset) -> pb.Dataset:
         row_kind=found.row_kind,
         row_count=found.row_count,
         distinct_count=found.distinct_count,
-        size_bytes=found.file.size_bytes,
+        size_bytes=found.size_bytes,
         problems=[
             pb.RowProblem(
                 reason=one.reason,
@@ -64,27 +94,45 @@ def dataset(found: Dataset) -> pb.Dataset:
                 row_count=one.row_count,
                 lines=one.lines,
                 is_error=one.is_error,
+                file=one.file,
             )
             for one in found.problems
         ],
         create_time=_timestamp(found),
+        state=_state(found),
+        files=[file_link(file) for file in found.files],
+        columns=found.columns,
+        license=found.license,
+        source=_source(found),
+        license_acknowledged_by=found.acknowledged_by,
+        progress=_progress(found),
+        image_row_count=found.image_row_count,
+        layouts=found.layouts,
     )
 
 
-def length_facts(lengths: Sequence[int], advice: Recommendation) -> pb.LengthFacts:
+def length_facts(found: Lengths) -> pb.LengthFacts:
     """Write token lengths; a percentile is the length of the row at that rank, never between."""
-    counts, edges = np.histogram(lengths, bins=BINS, range=(0, max(lengths)))
-    ranks = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
+    tokens, longest = found.tokens, found.advice.longest
+    counts, edges = np.histogram(tokens, bins=BINS, range=(0, max(longest, 1)))
+    ranks = np.percentile(tokens, PERCENTILES, method="inverted_cdf")
     return pb.LengthFacts(
-        row_count=len(lengths),
-        longest_tokens=max(lengths),
+        row_count=len(tokens),
+        longest_tokens=longest,
         percentiles={
-            percent: int(tokens) for percent, tokens in zip(PERCENTILES, ranks, strict=True)
+            percent: int(length) for percent, length in zip(PERCENTILES, ranks, strict=True)
         },
         bin_bounds=[int(np.ceil(edge)) for edge in edges[1:]],
         bin_counts=[int(count) for count in counts],
-        recommended_max_length=advice.max_length,
-        warnings=[advice.warning] if advice.warning else [],
+        recommended_max_length=found.advice.max_length,
+        warnings=[found.advice.warning] if found.advice.warning else [],
+        image_row_count=found.image_row_count,
+        max_length=found.max_length,
+        overlong_count=found.drop.affected,
+        untrainable_count_truncate=found.truncate.untrainable,
+        untrainable_count_drop=found.drop.untrainable,
+        used_count_truncate=found.truncate.samples,
+        used_count_drop=found.drop.samples,
     )
 
 
@@ -92,13 +140,15 @@ def preview(found: Preview) -> pb.SamplePreview:
     """Write a row as it is trained."""
     return pb.SamplePreview(
         line=found.line,
+        file=found.file,
         text=found.text,
-        token_ids=found.sample.token_ids,
-        trained=[byte == 1 for byte in found.sample.trained],
+        side=found.side,
+        token_ids=found.sample.token_ids.tolist(),
+        trained=(found.sample.trained > 0).tolist(),
         tokens=found.tokens,
-        token_count=len(found.whole),
+        token_count=found.token_count,
         outcome=found.outcome,
-        trained_count=found.sample.trained_tokens,
+        trained_count=found.sample.trained_count,
     )
 
 
@@ -117,13 +167,41 @@ def resolved(found: Resolved) -> pb.ResolveTrainingResponse:
         untrainable_count=train.untrainable + validation.untrainable,
         token_count=train.tokens,
         trained_token_count=train.trained_tokens,
+        warnings=list(warnings_of(found.facts)),
+        leaked_count=found.facts.leaks.rows,
+        packed_row_count=found.facts.packed_rows,
     )
     if found.validation_dataset is not None:
         answer.validation_dataset.CopyFrom(dataset(found.validation_dataset))
     return answer
 
 
-def _timestamp(entry: Model | Dataset) -> Timestamp | None:
+def credential(found: StoredCredential) -> Credential:
+    """Write the name of a secret."""
+    written = Credential(name=found.name, kind=found.kind)
+    written.create_time.FromDatetime(found.create_time)
+    return written
+
+
+def _state(entry: Entry) -> pb.EntryState.ValueType:
+    return pb.EntryState.Value(f"ENTRY_STATE_{entry.state}")
+
+
+def _source(entry: Entry) -> Source:
+    found = entry.source
+    return Source(kind=found.kind, origin=found.origin, commit=found.commit)
+
+
+def _progress(entry: Entry) -> Progress | None:
+    if entry.state not in WORKED_ON:
+        return None
+    found = entry.progress
+    return Progress(
+        done_bytes=found.done_bytes, total_bytes=found.total_bytes, row_count=found.row_count
+    )
+
+
+def _timestamp(entry: Entry) -> Timestamp | None:
     if entry.create_time is None:
         return None
     stamp = Timestamp()

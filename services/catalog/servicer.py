@@ -2,20 +2,25 @@
 
 import base64
 import json
+from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from lehr.api.catalog.v1 import catalog_pb2 as pb
 from lehr.api.catalog.v1 import catalog_pb2_grpc
+from lehr.api.catalog.v1 import hub_pb2 as hub_pb
+from lehr.api.catalog.v1.upload_pb2 import UploadPartRequest, UploadPartResponse
 from lehr.api.common.v1.common_pb2 import Page
 from lehr.errors import InvalidArgument
 from lehr.rpc.auth import Caller, caller, tenant_of_caller
 from lehr.training.spec import JobSpec
 from services.catalog import messages
-from services.catalog.handlers import datasets, models
-from services.catalog.handlers.training import Tokens
-from services.catalog.handlers.uploads import Link, Shelves
+from services.catalog.domain.imports import HubRepo, S3Prefix
+from services.catalog.domain.licenses import Terms
+from services.catalog.handlers import credentials, datasets, importing, models, uploads
+from services.catalog.handlers.training import PreviewRequest, Tokens
+from services.catalog.handlers.uploads import Shelves
 
 #: Which services may call what; everything else is for the gateway.
 POLICY = {
@@ -35,15 +40,17 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
         self._tokens = tokens
 
     async def AddModel(self, request: pb.AddModelRequest, context: Any) -> pb.AddModelResponse:
-        model, links = await models.add_model(
+        model, missing = await models.add_model(
             self._shelves,
             caller=_caller(),
             name=request.name,
             files=[messages.file_from(file) for file in request.files],
-            license_text=request.license,
+            terms=_terms(request),
         )
         return pb.AddModelResponse(
-            model_id=model.model_id, files=messages.links(links), is_committed=model.is_committed
+            model_id=model.model_id,
+            is_committed=model.is_ready,
+            uploads=messages.upload_files(missing),
         )
 
     async def CommitModel(
@@ -54,8 +61,18 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
         )
         return pb.CommitModelResponse(model=messages.model(model))
 
+    async def DeleteModel(
+        self, request: pb.DeleteModelRequest, context: Any
+    ) -> pb.DeleteModelResponse:
+        await uploads.delete_entry(
+            self._shelves, caller=_caller(), entry_id=request.model_id, noun="model"
+        )
+        return pb.DeleteModelResponse()
+
     async def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.GetModelResponse:
-        model = await models.get_model(self._shelves, caller=_caller(), model=request.model)
+        model = await models.get_model(
+            self._shelves, caller=_caller(), model=request.model, ready=False
+        )
         return pb.GetModelResponse(model=messages.model(model))
 
     async def SearchModels(
@@ -78,37 +95,69 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AddDataset(
         self, request: pb.AddDatasetRequest, context: Any
     ) -> pb.AddDatasetResponse:
-        dataset, link = await datasets.add_dataset(
+        dataset, missing = await datasets.add_dataset(
             self._shelves,
             caller=_caller(),
             name=request.name,
-            file=messages.file_from(request.file),
+            files=[messages.file_from(file) for file in request.files],
+            columns=dict(request.columns),
+            terms=_terms(request),
         )
         return pb.AddDatasetResponse(
             dataset_id=dataset.dataset_id,
-            file=messages.file_link(link.file, link.url),
-            is_committed=dataset.is_committed,
+            is_committed=dataset.is_ready,
+            uploads=messages.upload_files(missing),
         )
+
+    async def UploadPart(
+        self, request_iterator: AsyncIterator[UploadPartRequest], context: Any
+    ) -> UploadPartResponse:
+        first = await anext(request_iterator, None)
+        if first is None or first.WhichOneof("step") != "target":
+            raise InvalidArgument("the first message of UploadPart must be the target")
+        target = first.target
+        part = await uploads.take_part(
+            self._shelves,
+            caller=_caller(),
+            target=(target.entry_id, target.file_name, target.number),
+            chunks=(message.chunk async for message in request_iterator),
+        )
+        return UploadPartResponse(size_bytes=part.size_bytes)
 
     async def CommitDataset(
         self, request: pb.CommitDatasetRequest, context: Any
     ) -> pb.CommitDatasetResponse:
-        dataset, is_accepted = await datasets.commit_dataset(
+        dataset = await datasets.commit_dataset(
             self._shelves, caller=_caller(), dataset_id=request.dataset_id
         )
-        return pb.CommitDatasetResponse(dataset=messages.dataset(dataset), is_accepted=is_accepted)
+        return pb.CommitDatasetResponse(
+            dataset=messages.dataset(dataset), is_accepted=dataset.is_ready
+        )
+
+    async def DeleteDataset(
+        self, request: pb.DeleteDatasetRequest, context: Any
+    ) -> pb.DeleteDatasetResponse:
+        await uploads.delete_entry(
+            self._shelves, caller=_caller(), entry_id=request.dataset_id, noun="ds"
+        )
+        return pb.DeleteDatasetResponse()
 
     async def InspectDataset(
         self, request: pb.InspectDatasetRequest, context: Any
     ) -> pb.InspectDatasetResponse:
         who = _caller()
-        dataset = await datasets.get_dataset(self._shelves, caller=who, dataset=request.dataset)
+        dataset = await datasets.get_dataset(
+            self._shelves, caller=who, dataset=request.dataset, ready=False
+        )
         answer = pb.InspectDatasetResponse(dataset=messages.dataset(dataset))
         if request.model:
-            lengths, advice = await self._tokens.recommend(
-                caller=who, dataset=dataset.dataset_id, model=request.model
+            lengths = await self._tokens.lengths(
+                caller=who,
+                dataset=dataset.dataset_id,
+                model=request.model,
+                chat_template=request.chat_template or None,
             )
-            answer.lengths.CopyFrom(messages.length_facts(lengths, advice))
+            answer.lengths.CopyFrom(messages.length_facts(lengths))
         return answer
 
     async def ListDatasets(
@@ -128,45 +177,114 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
             datasets=[messages.dataset(one) for one in page], next_page_token=token
         )
 
+    async def ImportDataset(
+        self, request: hub_pb.ImportDatasetRequest, context: Any
+    ) -> hub_pb.ImportDatasetResponse:
+        dataset, commit, is_ready = await importing.import_dataset(
+            self._shelves,
+            caller=_caller(),
+            name=request.name,
+            source=_source(request),
+            columns=dict(request.columns),
+            terms=_import_terms(request),
+        )
+        return hub_pb.ImportDatasetResponse(
+            dataset_id=dataset.dataset_id, commit=commit, is_committed=is_ready
+        )
+
+    async def ImportModel(
+        self, request: hub_pb.ImportModelRequest, context: Any
+    ) -> hub_pb.ImportModelResponse:
+        model, commit, is_ready = await importing.import_model(
+            self._shelves,
+            caller=_caller(),
+            name=request.name,
+            source=_hub_repo(request.hub),
+            terms=_import_terms(request),
+        )
+        return hub_pb.ImportModelResponse(
+            model_id=model.model_id, commit=commit, is_committed=is_ready
+        )
+
+    async def SearchHub(
+        self, request: hub_pb.SearchHubRequest, context: Any
+    ) -> hub_pb.SearchHubResponse:
+        found = await importing.search_hub(
+            self._shelves,
+            caller=_caller(),
+            text=request.text,
+            kind=request.kind,
+            limit=request.limit,
+            credential=request.credential,
+        )
+        return hub_pb.SearchHubResponse(entries=[hub_pb.HubEntry(**one) for one in found])
+
+    async def PutCredential(
+        self, request: hub_pb.PutCredentialRequest, context: Any
+    ) -> hub_pb.PutCredentialResponse:
+        kind, secret = _secret(request)
+        await credentials.put_credential(
+            self._shelves, caller=_caller(), name=request.name, kind=kind, secret=secret
+        )
+        return hub_pb.PutCredentialResponse()
+
+    async def ListCredentials(
+        self, request: hub_pb.ListCredentialsRequest, context: Any
+    ) -> hub_pb.ListCredentialsResponse:
+        found = await credentials.list_credentials(self._shelves, caller=_caller())
+        return hub_pb.ListCredentialsResponse(
+            credentials=[messages.credential(one) for one in found]
+        )
+
+    async def DeleteCredential(
+        self, request: hub_pb.DeleteCredentialRequest, context: Any
+    ) -> hub_pb.DeleteCredentialResponse:
+        await credentials.delete_credential(self._shelves, caller=_caller(), name=request.name)
+        return hub_pb.DeleteCredentialResponse()
+
     async def PreviewSamples(
         self, request: pb.PreviewSamplesRequest, context: Any
     ) -> pb.PreviewSamplesResponse:
-        found = await self._tokens.preview(
-            caller=_caller(),
+        wanted = PreviewRequest(
             dataset=request.dataset,
             model=request.model,
             lines=tuple(request.lines),
+            file=request.file,
             max_length=request.max_length,
             overlong=_overlong(request.overlong),
+            chat_template=request.chat_template or None,
         )
+        found = await self._tokens.preview(caller=_caller(), wanted=wanted)
         return pb.PreviewSamplesResponse(samples=[messages.preview(one) for one in found])
 
     async def Recommend(self, request: pb.RecommendRequest, context: Any) -> pb.RecommendResponse:
-        lengths, advice = await self._tokens.recommend(
-            caller=_caller(), dataset=request.dataset, model=request.model
+        lengths = await self._tokens.lengths(
+            caller=_caller(),
+            dataset=request.dataset,
+            model=request.model,
+            max_length=request.max_length,
+            chat_template=request.chat_template or None,
         )
-        limit = request.max_length or advice.max_length
         return pb.RecommendResponse(
-            lengths=messages.length_facts(lengths, advice),
-            overlong_count=sum(length > limit for length in lengths),
+            lengths=messages.length_facts(lengths), overlong_count=lengths.drop.affected
         )
 
     async def DownloadFiles(
         self, request: pb.DownloadFilesRequest, context: Any
     ) -> pb.DownloadFilesResponse:
-        who, sign = _caller(), self._shelves.objects.presign_get
-        lifetime = self._shelves.link_lifetime
-        if request.WhichOneof("which") == "model":
-            model = await models.get_model(self._shelves, caller=who, model=request.model)
-            found = [
-                Link(file=file, url=sign(model.key(file.name), lifetime)) for file in model.files
-            ]
-            revision = model.revision
-        else:
-            dataset = await datasets.get_dataset(self._shelves, caller=who, dataset=request.dataset)
-            found = [Link(file=dataset.file, url=sign(dataset.key, lifetime))]
-            revision = dataset.revision
-        return pb.DownloadFilesResponse(files=messages.links(found), revision=revision)
+        who, shelves = _caller(), self._shelves
+        which = request.WhichOneof("which")
+        if which == "model":
+            model = await models.get_model(shelves, caller=who, model=request.model)
+            return pb.DownloadFilesResponse(
+                files=messages.links(models.model_links(shelves, model)), revision=model.revision
+            )
+        name = request.rows_of if which == "rows_of" else request.dataset
+        dataset = await datasets.get_dataset(shelves, caller=who, dataset=name)
+        links = datasets.dataset_links(shelves, dataset, caller=who, canonical=which == "rows_of")
+        if which == "rows_of":
+            links += await self._tokens.links(dataset)
+        return pb.DownloadFilesResponse(files=messages.links(links), revision=dataset.revision)
 
     async def ResolveTraining(
         self, request: pb.ResolveTrainingRequest, context: Any
@@ -176,6 +294,55 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
         except ValidationError as error:
             raise InvalidArgument(f"spec_json is no job: {error.error_count()} mistakes") from None
         return messages.resolved(await self._tokens.resolve(caller=_caller(), spec=spec))
+
+
+def _terms(request: pb.AddModelRequest | pb.AddDatasetRequest) -> Terms:
+    return Terms(
+        license=request.license,
+        acknowledges=request.acknowledge_license,
+        origin=request.origin,
+    )
+
+
+def _import_terms(
+    request: hub_pb.ImportDatasetRequest | hub_pb.ImportModelRequest,
+) -> Terms:
+    return Terms(license=request.license, acknowledges=request.acknowledge_license)
+
+
+def _source(request: hub_pb.ImportDatasetRequest) -> HubRepo | S3Prefix:
+    which = request.WhichOneof("source")
+    if which == "hub":
+        return _hub_repo(request.hub)
+    if which == "s3":
+        return S3Prefix(
+            endpoint=request.s3.endpoint,
+            bucket=request.s3.bucket,
+            prefix=request.s3.prefix,
+            region=request.s3.region,
+            credential=request.s3.credential,
+        )
+    raise InvalidArgument("source is missing; give hub or s3")
+
+
+def _hub_repo(source: hub_pb.HubSource) -> HubRepo:
+    return HubRepo(
+        repo_id=source.repo_id,
+        revision=source.revision,
+        config=source.config,
+        split=source.split,
+        credential=source.credential,
+    )
+
+
+def _secret(request: hub_pb.PutCredentialRequest) -> tuple[str, dict[str, str]]:
+    which = request.WhichOneof("secret")
+    if which == "hub_token":
+        return "hub", {"token": request.hub_token}
+    if which == "s3_keys":
+        keys = request.s3_keys
+        return "s3", {"access_key": keys.access_key, "secret_key": keys.secret_key}
+    raise InvalidArgument("secret is missing; give hub_token or s3_keys")
 
 
 def _caller() -> Caller:

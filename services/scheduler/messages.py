@@ -66,6 +66,7 @@ def plan_to_proto(plan: Plan) -> job_pb2.Plan:
             untrainable_count=data.untrainable_count,
             token_count=data.token_count,
             trained_token_count=data.trained_token_count,
+            packed_row_count=data.packed_row_count,
         ),
         total_steps=plan.total_steps,
         tiers=[

@@ -225,6 +225,7 @@ def _resolved(found: catalog_pb2.ResolveTrainingResponse) -> Resolved:
             untrainable_count=found.untrainable_count,
             token_count=found.token_count,
             trained_token_count=found.trained_token_count,
+            packed_row_count=found.packed_row_count,
         ),
         warnings=tuple(found.warnings),
     )

@@ -72,7 +72,7 @@ async def _agent(settings: Settings, process: Process) -> AsyncIterator[Agent]:
         clock=clock,
         limit_bytes=settings.spool_bytes,
     )
-    models = Models(state_dir.models_dir, transfer)
+    models = Models(state_dir, transfer, bytes_max=settings.model_cache_bytes)
     tools = Tools(
         node_name=settings.node_name,
         boot_id=processes.boot_id(),

@@ -95,6 +95,10 @@ class Settings(ServiceSettings):
     spool_bytes: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
     """Reports and log lines of one run on this disk that telemetry has not confirmed."""
 
+    model_cache_bytes: int = Field(default=200 * 2**30, ge=0)
+    """Base models kept on this disk; the longest unused go first, those of runs stay. At
+    most half of the disk."""
+
     sandbox: Literal["off"] = "off"
     """How trainers are confined; only ``off`` exists so far: they run as this user."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,18 @@ from typing import Any
 import pytest
 
 from lehr.api.scheduler.v1 import job_pb2
+from lehr.client.catalog import CheckpointIsAdapter
+from lehr.client.checkpoints import TRAINING_STATE
 from lehr.demo.model import NAME as SMOLLM2
 from lehr.demo.model import smollm2
 from lehr.demo.stdlib_rows import write_stdlib_rows
 from lehr.demo.tiny import tiny_llama
+from lehr.samples.lines import read_rows
 from lehr.samples.prepare import prepare
-from lehr.samples.rows import read_rows
 from lehr.samples.tokens import SampleTokenizer
 from lehr.training.spec import DataSpec
-from tests.e2e.world import World
+from tests.e2e.world import World, eventually
+from tests.support.canonical_rows import table_of
 from tests.train.test_training import plain_loss
 
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
@@ -77,6 +81,55 @@ async def test_stopped_and_killed_runs_equal_the_uninterrupted_one_to_the_bit(
     await world.proves_clean()
 
 
+async def test_a_checkpoint_of_full_fine_tuning_becomes_a_model_to_train_on(
+    world: World, folder: Path
+) -> None:
+    base = await world.client.models.add(tiny_llama(folder), name="tiny", license="Apache-2.0")
+    training = {"max_steps": 2, "eval_steps": 2}
+    full = await world.launch_real({**TINY, "training": training, "adapter": {"type": "full"}})
+    lora = await world.launch_real({**TINY, "training": training})
+    for job_id in (full, lora):
+        assert (await world.rests(job_id, within=PATIENT)).state == job_pb2.JOB_STATE_SUCCEEDED
+
+    tuned = await world.client.models.add_checkpoint(
+        f"{full}:final", name="tuned", license="Apache-2.0"
+    )
+    with pytest.raises(CheckpointIsAdapter, match="adapter"):
+        await world.client.models.add_checkpoint(f"{lora}:final", name="x", license="Apache-2.0")
+    again = await world.launch_real({**TINY, "training": training, "model": "tuned"})
+
+    assert (tuned.source.kind, tuned.source.origin[:5]) == ("checkpoint", "ckpt_")
+    assert (tuned.parameter_count, tuned.facts.dtype) == (base.parameter_count, "float32")
+    names = {file.name for file in tuned.files}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert not names & TRAINING_STATE
+    assert (await world.rests(again, within=PATIENT)).state == job_pb2.JOB_STATE_SUCCEEDED
+
+
+async def test_the_log_counts_what_the_plan_counted(world: World, folder: Path) -> None:
+    await world.client.models.add(tiny_llama(folder), name="tiny", license="Apache-2.0")
+    training = {"max_steps": 2, "eval_steps": 2}
+    spec = {**TINY, "training": training, "data": {"max_length": 12, "validation_split": 0.2}}
+    plan = (await world.client.jobs.plan({"name": "counted", **spec})).data
+
+    job_id = await world.launch_real(spec)
+    await world.rests(job_id, within=PATIENT)
+
+    async def logged() -> str | None:
+        log = await world.log(job_id)
+        return log if "validation:" in log else None
+
+    log = await eventually(logged, within=PATIENT)
+    assert f"training: {plan.train_count} of 32 rows are used" in log
+    assert f"validation: {plan.validation_count} of 8 rows are used" in log
+    assert f"{plan.trained_token_count} of {plan.token_count} tokens are trained" in log
+    assert plan.truncated_count > 0
+    # The node trained on the tokens that the plan counted.
+    lines = world.stack.log("trainer_runner", 2000)
+    ready = [json.loads(line) for line in lines if "dataset_ready" in line]
+    assert ready[-1]["has_tokens"] is True
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("adapter", "learning_rate"), [("lora", 1e-3), ("full", 3e-5)])
 async def test_smollm2_learns_and_loads_with_plain_libraries(
@@ -104,10 +157,10 @@ async def test_smollm2_learns_and_loads_with_plain_libraries(
 
     job = await world.rests(job_id, within=PATIENT)
     best = await world.client.checkpoints.download(f"{job_id}:best", folder / adapter)
+    tokenizer = SampleTokenizer.load(model)
+    table = table_of(read_rows(rows), tokenizer)
     samples = prepare(
-        list(read_rows(rows)),
-        tokenizer=SampleTokenizer.load(model),
-        data=DataSpec.model_validate(data),
+        table, data=DataSpec.model_validate(data), context=tokenizer.context
     ).validation
     measured = await asyncio.to_thread(_loss, adapter, model, folder / adapter, samples)
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -38,9 +39,12 @@ NAMED: dict[str, tuple[str, str]] = {
     "WatchLogs": ("job_id", "job"),
     "GetModel": ("model", "model"),
     "CommitModel": ("model_id", "model"),
+    "DeleteModel": ("model_id", "model"),
     "DownloadFiles": ("model", "model"),
     "InspectDataset": ("dataset", "dataset"),
     "CommitDataset": ("dataset_id", "dataset"),
+    "DeleteDataset": ("dataset_id", "dataset"),
+    "UploadPart": ("target.entry_id", "dataset"),
     "PreviewSamples": ("dataset", "dataset"),
     "Recommend": ("dataset", "dataset"),
     "RevokeApiKey": ("key_id", "key"),
@@ -50,7 +54,8 @@ NAMED: dict[str, tuple[str, str]] = {
 OWN = {
     "PlanJob", "CreateJob", "ListJobs", "ListTiers", "ListNodes", "CheckHeld", "Quote",
     "GetBalance", "TopUp", "ListLedger", "PublishRates", "Reconcile", "AddModel", "SearchModels",
-    "AddDataset",
+    "AddDataset", "ImportDataset", "ImportModel", "SearchHub", "PutCredential", "ListCredentials",
+    "DeleteCredential",
     "ListDatasets", "WhoAmI", "CreateApiKey", "ListApiKeys", "WatchEvents",
 }  # fmt: skip
 
@@ -163,6 +168,8 @@ async def test_the_first_tenants_things_are_as_they_were(
     job = await world.client.jobs.get(things["job"])
 
     assert job.end_reason == "COMPLETED"
+    assert (await world.client.datasets.inspect(things["dataset"])).dataset.row_count
+    assert (await world.client.models.get(things["model"])).parameter_count
     assert await world.saved(things["job"])
     assert not [key for key in await world.client.keys.list() if key.HasField("revoke_time")]
 
@@ -190,17 +197,22 @@ async def _outcome(client: AsyncClient, name: str, **fields: str) -> str:
 
 
 async def _call(client: AsyncClient, name: str, **fields: str) -> Any:
-    """Call a method by name; a stream gives its first answer."""
+    """Call a method by name; a stream gives its first answer. A dot leads into a message."""
     service, method = METHODS[name]
     package = method.input_type.file.package
     messages = importlib.import_module(f"{package}.{_file(method.input_type)}")
-    request = getattr(messages, method.input_type.name)(**fields)
+    request = getattr(messages, method.input_type.name)()
+    for path, value in fields.items():
+        *outer, last = path.split(".")
+        setattr(reduce(getattr, outer, request), last, value)
     route = ROUTES[service]
     stubs = importlib.import_module(f"lehr.api.{route}.v1.{route}_pb2_grpc")
     connection = Connection(client.jobs._connection.endpoint)
     stub: Callable[..., Any] = getattr(stubs, f"{service.rpartition('.')[2]}Stub")
     call = getattr(stub(connection.channel), name)
     try:
+        if method.client_streaming:
+            return await connection.call(call, _one(request))
         if not method.server_streaming:
             return await connection.call(call, request)
         async for answer in connection.stream(call, request):
@@ -208,6 +220,11 @@ async def _call(client: AsyncClient, name: str, **fields: str) -> Any:
         return None
     finally:
         await connection.close()
+
+
+async def _one(request: Any) -> AsyncIterator[Any]:
+    """Stream one message."""
+    yield request
 
 
 def _file(message: Any) -> str:

@@ -164,7 +164,7 @@ class FakeCatalog(catalog_pb2_grpc.CatalogServiceServicer):
             raise Unavailable("the catalog is down")
         known = {
             ("model", "model_1"): ("models/acme/m/model.safetensors", WEIGHTS, MODEL_REVISION),
-            ("dataset", "ds_1"): ("datasets/acme/d/data.jsonl", ROWS, DATASET_REVISION),
+            ("rows_of", "ds_1"): ("datasets/acme/d/rows.jsonl.zst", ROWS, DATASET_REVISION),
         }
         which = request.WhichOneof("which") or ""
         found = known.get((which, getattr(request, which)))
@@ -252,7 +252,7 @@ def fake_peers(nats_server: NatsForTests, s3: ObjectsForTests) -> Iterator[FakeP
 
     async def serve() -> None:
         await peers.objects.put_bytes("models/acme/m/model.safetensors", WEIGHTS)
-        await peers.objects.put_bytes("datasets/acme/d/data.jsonl", ROWS)
+        await peers.objects.put_bytes("datasets/acme/d/rows.jsonl.zst", ROWS)
         server = Server(Verifier(TRUSTED))
         for attribute, add, name, methods in _SERVED:
             server.add_servicer(

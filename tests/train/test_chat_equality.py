@@ -10,7 +10,7 @@ import pytest
 
 from lehr.demo.tiny import CHAT_TEMPLATE, tiny_llama
 from lehr.samples.chat import ChatTemplate
-from lehr.samples.rows import Row
+from lehr.samples.rows import ChatRow, PromptCompletionRow
 from lehr.samples.tokens import SampleTokenizer
 from tests.support.toy_model import MARKED_TEMPLATE, PLAIN_TEMPLATE, write_toy_model
 
@@ -73,6 +73,8 @@ PLAIN = [
     {"role": "user", "content": "And 3 + 3?"},
     {"role": "assistant", "content": "6", "reasoning": "three plus three"},
 ]
+#: Nothing of it is hidden by a template that does not know reasoning.
+TOLD = [{key: turn[key] for key in ("role", "content")} for turn in PLAIN]
 CALLING = [
     {"role": "user", "content": "Weather in Z\u00fcrich?"},
     {
@@ -138,11 +140,11 @@ def test_ids_and_mask_are_those_of_transformers_where_the_template_marks_answers
 ) -> None:
     folder = write_toy_model(tmp_path, template=MARKED_TEMPLATE)
     expected = theirs(folder).apply_chat_template(
-        PLAIN, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        TOLD, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
     )
 
-    row = Row(kind="messages", messages=tuple(PLAIN))
-    (sample,) = SampleTokenizer.load(folder).encode([row])
+    row = ChatRow(messages=tuple(TOLD))
+    sample = SampleTokenizer.load(folder).encode([row])[0].sample
 
     assert list(sample.token_ids) == expected["input_ids"]
     assert list(sample.trained) == expected["assistant_masks"]
@@ -158,10 +160,10 @@ def test_ids_are_those_of_transformers_and_answers_are_found_without_marks(
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps({**settings, "chat_template": template})
     )
-    expected = theirs(tmp_path).apply_chat_template(PLAIN, tokenize=True)["input_ids"]
+    expected = theirs(tmp_path).apply_chat_template(TOLD, tokenize=True)["input_ids"]
 
     tokenizer = SampleTokenizer.load(tmp_path)
-    (sample,) = tokenizer.encode([Row(kind="messages", messages=tuple(PLAIN))])
+    sample = tokenizer.encode([ChatRow(messages=tuple(TOLD))])[0].sample
 
     pieces = zip(tokenizer.pieces(sample), sample.trained, strict=True)
     answers = "".join(piece for piece, trained in pieces if trained)
@@ -174,9 +176,7 @@ def test_ids_are_those_of_transformers_and_answers_are_found_without_marks(
 def test_plain_text_is_tokenised_as_transformers_does(tiny: Path) -> None:
     expected = theirs(tiny)("Return the number of items  in the list")["input_ids"]
 
-    row = Row(
-        kind="prompt_completion", prompt="Return the number of", completion=" items  in the list"
-    )
-    (sample,) = SampleTokenizer.load(tiny).encode([row])
+    row = PromptCompletionRow(prompt="Return the number of", completion=" items  in the list")
+    sample = SampleTokenizer.load(tiny).encode([row])[0].sample
 
     assert list(sample.token_ids)[:-1] == expected

@@ -13,6 +13,7 @@ import pytest
 from lehr.training.ends import RunEnd
 from lehr.training.plan import TrainingPlan
 from lehr.training.reports import RunningReport
+from tests.support.canonical_rows import a_chat, write_canonical
 from tests.support.trainers import TRAINER, Told, a_plan, kill_at, run_trainer, stop_at
 
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
@@ -33,19 +34,19 @@ TRAINING = {
 
 @pytest.fixture
 def plan(tmp_path: Path, tiny: Path) -> Callable[..., TrainingPlan]:
-    rows = tmp_path / "rows.jsonl"
     chats = [
-        [
-            {"role": "user", "content": f"row-{number:02}"},
-            {"role": "assistant", "content": f"It is the number {number * 7 % 13}."},
-        ]
+        a_chat(
+            ("user", f"row-{number:02}"),
+            ("assistant", f"It is the number {number * 7 % 13}."),
+        )
         for number in range(40)
     ]
-    rows.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
+    rows = write_canonical(tmp_path / "rows.jsonl.zst", chats)
 
     def build(name: str, *, adapter: dict[str, Any], **more: Any) -> TrainingPlan:
         training = {**TRAINING, **more.pop("training", {})}
-        spec = {"adapter": adapter, "training": training, "data": {"max_length": 64}}
+        data = {"max_length": 64, **more.pop("data", {})}
+        spec = {"adapter": adapter, "training": training, "data": data}
         return a_plan(tmp_path / name, spec, model_dir=tiny, dataset_file=rows, **more)
 
     return build
@@ -209,3 +210,29 @@ def test_a_run_that_had_ended_is_not_trained_further(
 
     assert (again.steps, again.end) == ([], RunEnd.COMPLETED)
     assert state_of(again.checkpoint_at(14)) == state_of(first.checkpoint_at(14))
+
+
+def test_a_packed_run_is_resumed_to_the_bit_and_takes_fewer_steps(
+    plan: Callable[..., TrainingPlan], train: Train
+) -> None:
+    packed: dict[str, Any] = {
+        "adapter": DROPOUT,
+        "data": {"packing": True},
+        "training": {"max_steps": -1, "num_train_epochs": 2, "per_device_train_batch_size": 2},
+    }
+    straight = train(plan("straight", **packed))
+    first = train(plan("first", **packed, stop_at_step=3))
+
+    second = train(plan("second", **packed, resume_dir=first.checkpoint_at(3)))
+
+    assert numbers(first) | numbers(second) == numbers(straight)
+    assert second.done == straight.done
+    assert len(straight.steps) < 2 * 36 / 2
+    assert straight.steps[-1].values["num_tokens"] == 2 * tokens_of(straight)
+    assert any("samples are packed into" in line for line in straight.logs.splitlines())
+
+
+def tokens_of(told: Told) -> int:
+    """Return the training tokens that the log counts."""
+    [line] = [one for one in told.logs.splitlines() if one.startswith("training: 36 of 36")]
+    return int(line.split("of ")[-1].split()[0])

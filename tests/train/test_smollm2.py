@@ -6,10 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from lehr.demo.model import smollm2
-from lehr.samples.rows import Row
-from lehr.samples.tokens import SampleTokenizer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
+from lehr.demo.model import smollm2
+from lehr.samples.chat import ChatTemplate
+from lehr.samples.files import TokenizerFiles
+from lehr.samples.rows import PromptCompletionRow
+from lehr.samples.tokens import SampleTokenizer
+from tests.support.canonical_rows import a_chat
+
+texts = st.text(st.sampled_from("ab 1\n\t.,<|\u00e9\u65e5\U0001f600"), min_size=1, max_size=20)
 pytestmark = [pytest.mark.train, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
@@ -37,6 +45,45 @@ def test_the_model_from_the_wheel_answers_in_english(folder: Path) -> None:
 
 def test_digits_are_read_one_by_one_as_the_model_was_taught(folder: Path) -> None:
     tokenizer = SampleTokenizer.load(folder)
-    (sample,) = tokenizer.encode([Row(kind="prompt_completion", prompt="a", completion=" 123")])
+    (found,) = tokenizer.encode([PromptCompletionRow(prompt="a", completion=" 123")])
 
-    assert tokenizer.pieces(sample) == ["a", " ", "1", "2", "3", "<|im_end|>"]
+    assert tokenizer.pieces(found.sample) == ["a", " ", "1", "2", "3", "<|im_end|>"]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=3))
+def test_the_mask_marks_the_answers_wherever_the_tokenizer_joins_characters(
+    folder: Path, pairs: list[tuple[str, str]]
+) -> None:
+    files = TokenizerFiles.read(folder)
+    template = ChatTemplate(files.chat_templates["default"], special_tokens=files.special_tokens)
+    plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    turns = [turn for pair in pairs for turn in zip(("user", "assistant"), pair, strict=True)]
+    chat = a_chat(*turns)
+    # Unique words in place of the answers show where these begin and what follows them.
+    words = [f"@@{at}@@" for at in range(len(pairs))]
+    rest = template.render(
+        a_chat(
+            *(
+                turn
+                for (asked, _), word in zip(pairs, words, strict=True)
+                for turn in (("user", asked), ("assistant", word))
+            )
+        ).messages
+    )
+    expected: list[tuple[int, int]] = []
+    text = ""
+    for word, (_, said) in zip(words, pairs, strict=True):
+        before, _, rest = rest.partition(word)
+        text += before
+        expected.append((len(text), len(text) + len(said) + len("<|im_end|>")))
+        text += said
+    encoding = plain.encode(text + rest, add_special_tokens=False)
+
+    [found] = SampleTokenizer.load(folder).encode([chat])
+
+    assert found.token_ids.tolist() == encoding.ids
+    assert found.trained.tolist() == [
+        int(any(begin < until and after > start for start, until in expected))
+        for begin, after in encoding.offsets
+    ]

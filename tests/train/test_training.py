@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from lehr.errors import InvalidArgument
+from lehr.samples.canonical import read_canonical
 from lehr.samples.prepare import prepare
-from lehr.samples.rows import read_rows
-from lehr.samples.tokens import Sample, SampleTokenizer
+from lehr.samples.selection import Sample
+from lehr.samples.tokens import SampleTokenizer
 from lehr.training.ends import RunEnd
 from lehr.training.plan import TrainingPlan
 from lehr.training.reports import LogReport
+from tests.support.canonical_rows import a_row, table_of, write_canonical
 from tests.support.toy_model import write_toy_model
 from tests.support.trainers import Told, a_plan
 
@@ -25,7 +27,7 @@ pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 Train = Callable[..., Told]
 
 
-def a_row(number: int) -> dict[str, Any]:
+def a_question(number: int) -> dict[str, Any]:
     answer = f"Item {number} is the number {number * 7 % 13} of the list."
     return {
         "messages": [
@@ -35,14 +37,9 @@ def a_row(number: int) -> dict[str, Any]:
     }
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture
 def plan(tmp_path: Path, tiny: Path) -> Callable[..., TrainingPlan]:
-    rows = write_rows(tmp_path / "rows.jsonl", [a_row(number) for number in range(40)])
+    rows = write_canonical(tmp_path / "rows.jsonl.zst", map(a_question, range(40)))
 
     def build(name: str = "run", *, model_dir: Path = tiny, **spec: Any) -> TrainingPlan:
         training = {"max_steps": 8, "eval_steps": 4, "learning_rate": 0.01}
@@ -58,8 +55,9 @@ def plan(tmp_path: Path, tiny: Path) -> Callable[..., TrainingPlan]:
 
 def validation_samples(plan: TrainingPlan) -> list[Sample]:
     tokenizer = SampleTokenizer.load(plan.model_dir)
-    rows = list(read_rows(plan.dataset_file))
-    return prepare(rows, tokenizer=tokenizer, data=plan.spec.data).validation
+    rows = [located.row for located in read_canonical(plan.dataset_file)]
+    table = table_of(rows, tokenizer)
+    return list(prepare(table, data=plan.spec.data, context=tokenizer.context).validation)
 
 
 def plain_loss(model: Any, samples: list[Sample]) -> float:
@@ -223,9 +221,8 @@ def test_the_loss_is_that_of_the_library_on_the_same_batch(tiny: Path) -> None:
         target_count,
     )
 
-    rows = [json.dumps(a_row(number)) for number in (1, 22, 333)]
-    file = write_rows(tiny.parent / "three.jsonl", [json.loads(row) for row in rows])
-    samples = list(SampleTokenizer.load(tiny).encode(read_rows(file)))
+    rows = [a_row(a_question(number)) for number in (1, 22, 333)]
+    samples = [one.sample for one in SampleTokenizer.load(tiny).encode(rows)]
     model = AutoModelForCausalLM.from_pretrained(tiny, dtype="float32").eval()
     batch = collate(samples, pad_id=0)
 
@@ -243,7 +240,7 @@ def test_padding_is_never_trained_even_if_it_is_the_end_token(tmp_path: Path, pa
         {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": said}]}
         for said in ("Yo", "Yo yo yo")
     ]
-    samples = list(tokenizer.encode(read_rows(write_rows(tmp_path / "rows.jsonl", chats))))
+    samples = [one.sample for one in tokenizer.encode(list(map(a_row, chats)))]
 
     batch = collate(samples, pad_id=tokenizer.eos_token_id or 0)
 
@@ -271,7 +268,7 @@ def test_prompt_and_completion_rows_are_trained_too(
     plan: Callable[..., TrainingPlan], train: Train, tmp_path: Path
 ) -> None:
     rows = [{"prompt": f"{number} + 1 = ", "completion": str(number + 1)} for number in range(20)]
-    trained = plan().model_copy(update={"dataset_file": write_rows(tmp_path / "sums", rows)})
+    trained = plan().model_copy(update={"dataset_file": write_canonical(tmp_path / "sums", rows)})
 
     told = train(trained)
 
@@ -296,7 +293,7 @@ def test_a_tokenizer_of_another_model_is_refused(
     for name in ("config.json", "model.safetensors"):
         (toy / name).write_bytes((tiny / name).read_bytes())
     rows = [{"prompt": "a", "completion": chr(0x4F0)}] * 2
-    file = write_rows(tmp_path / "rare.jsonl", rows)
+    file = write_canonical(tmp_path / "rare.jsonl.zst", rows)
     lone = plan(model_dir=toy, data={"max_length": 8, "validation_split": 0})
 
     with pytest.raises(InvalidArgument, match="knows 384 tokens only"):

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli import billing, checkpoints, datasets, events, gpus, jobs, keys, models, stack
+from lehr.cli import (
+    billing,
+    checkpoints,
+    credentials,
+    datasets,
+    events,
+    gpus,
+    imports,
+    jobs,
+    keys,
+    models,
+    stack,
+)
 
 app = typer.Typer(
     name="lehr",
@@ -15,6 +27,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+datasets.app.command("import")(imports.import_dataset)
+datasets.app.command("import-s3")(imports.import_s3)
+models.app.command("import")(imports.import_model)
+models.app.command("search")(imports.search)
+
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(datasets.app, name="datasets")
@@ -23,6 +40,7 @@ app.add_typer(gpus.app, name="gpus")
 app.add_typer(billing.app, name="billing")
 app.add_typer(events.app, name="events")
 app.add_typer(keys.app, name="keys")
+app.add_typer(credentials.app, name="credentials")
 app.command("plan")(jobs.plan)
 app.command("up")(stack.up)
 app.command("status")(stack.status)

@@ -1,17 +1,30 @@
-"""``lehr datasets``: upload, inspect, preview."""
+"""``lehr datasets``: upload, inspect, preview, download, delete."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import DownloadColumn, Progress
+from rich.progress import Progress
 from rich.text import Text
 
 from lehr.api.catalog.v1 import catalog_pb2 as pb
-from lehr.cli.output import AsJson, console, print_json, print_table, run, size, when
+from lehr.api.common.v1.common_pb2 import FileLink
+from lehr.cli.bringing import (
+    Acknowledge,
+    License,
+    Origin,
+    ThroughGateway,
+    bars,
+    bytes_below,
+    column_map,
+    show_terms,
+)
+from lehr.cli.output import AsJson, console, fail, print_json, print_table, run, size, when
 from lehr.client import AsyncClient
+from lehr.errors import PlatformError
 
 app = typer.Typer(help="Training data.", no_args_is_help=True)
 
@@ -19,19 +32,40 @@ DatasetName = Annotated[str, typer.Argument(help="Name, name@revision, or id.")]
 
 
 @app.command()
-def upload(
-    path: Annotated[Path, typer.Argument(help="JSON lines file.", exists=True, dir_okay=False)],
+def upload(  # noqa: PLR0913, PLR0917 - each option is a parameter.
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Files of one dataset, or a folder with images.", exists=True),
+    ],
     name: Annotated[str, typer.Option(help="Name in the catalog.")],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="canonical=theirs, such as prompt=question; repeat for each column."),
+    ] = None,
+    license_id: License = "",
+    acknowledge_license: Acknowledge = False,
+    origin: Origin = "",
+    through_gateway: ThroughGateway = False,
     as_json: AsJson = False,
 ) -> None:
-    """Upload a dataset; every row is checked before it is accepted."""
+    """Upload a dataset; every row is checked before it is accepted. Run it again to go on."""
+    try:
+        columns = column_map(column or [])
+    except PlatformError as error:
+        fail(error)
 
     async def work(client: AsyncClient) -> pb.CommitDatasetResponse:
-        columns = (*Progress.get_default_columns(), DownloadColumn())
-        with Progress(*columns, console=console, transient=True, disable=as_json) as bars:
-            bar = bars.add_task("uploading", total=path.stat().st_size)
+        with bars(total=bytes_below(paths), as_json=as_json) as shown:
             return await client.datasets.upload(
-                path, name=name, progress=lambda _, count: bars.advance(bar, count)
+                paths,
+                name=name,
+                progress=shown.sent,
+                checking=None if as_json else shown.checking,
+                columns=columns,
+                license=license_id,
+                acknowledge_license=acknowledge_license,
+                origin=origin,
+                through_gateway=through_gateway,
             )
 
     answer = run(work)
@@ -40,9 +74,41 @@ def upload(
     else:
         show_dataset(answer.dataset)
         if not answer.is_accepted:
-            console.print("[bold red]refused[/]: mend the rows above and upload it again")
+            console.print("[bold red]refused[/]: mend what is told above and upload it again")
     if not answer.is_accepted:
         raise typer.Exit(1)
+
+
+@app.command()
+def download(
+    dataset: DatasetName,
+    folder: Annotated[Path, typer.Argument(help="Where to.")],
+    as_json: AsJson = False,
+) -> None:
+    """Download the files of a dataset as they were uploaded; every file is verified."""
+
+    async def work(client: AsyncClient) -> Sequence[FileLink]:
+        with Progress(console=console, transient=True, disable=as_json) as shown:
+            bar = shown.add_task("downloading", total=None)
+            return await client.datasets.download(
+                dataset, folder, progress=lambda _, count: shown.advance(bar, count)
+            )
+
+    files = run(work)
+    if as_json:
+        print_json({"files": [file.name for file in files]})
+    else:
+        console.print(f"{len(files)} files are in {folder}", markup=False)
+
+
+@app.command()
+def delete(dataset: DatasetName, as_json: AsJson = False) -> None:
+    """Delete a dataset and its bytes; jobs that were planned with it can no longer start."""
+    dataset_id = run(lambda client: client.datasets.delete(dataset))
+    if as_json:
+        print_json({"dataset_id": dataset_id, "is_deleted": True})
+    else:
+        console.print(f"{dataset_id} is deleted", markup=False)
 
 
 @app.command("list")
@@ -119,13 +185,41 @@ def show_dataset(dataset: pb.Dataset) -> None:
         f"[bold]{dataset.name}[/] {dataset.revision[:12]}: {dataset.row_count} {dataset.row_kind}"
         f" rows, {dataset.distinct_count} distinct, {size(dataset.size_bytes)}"
     )
-    for problem in dataset.problems:
-        style = "red" if problem.is_error else "yellow"
-        lines = ", ".join(map(str, problem.lines))
-        more = ", ..." if problem.row_count > len(problem.lines) else ""
-        console.print(f"  [{style}]{problem.reason}[/] {problem.row_count} rows", end=" ")
-        told = f"(lines {lines}{more}): {problem.description}"
-        console.print(told, markup=False, soft_wrap=True)
+    _line(_layouts(dataset))
+    show_terms(dataset, _line)
+    if not dataset.problems:
+        return
+    print_table(
+        ("  FOUND", "ROWS", "WHERE", "WHAT IT MEANS AND WHAT TO DO"),
+        [
+            (
+                f"  {'error' if one.is_error else 'note'} {one.reason}",
+                one.row_count,
+                _where(one),
+                one.description,
+            )
+            for one in dataset.problems
+        ],
+    )
+
+
+def _layouts(dataset: pb.Dataset) -> str:
+    layouts = [f"{count} {name}" for name, count in sorted(dataset.layouts.items())]
+    images = [f"{dataset.image_row_count} with images"] if dataset.image_row_count else []
+    return ", ".join(layouts + images)
+
+
+def _where(problem: pb.RowProblem) -> str:
+    if not problem.lines:
+        return problem.file
+    more = ", ..." if problem.row_count > len(problem.lines) else ""
+    lines = ", ".join(map(str, problem.lines))
+    return f"{problem.file} line {lines}{more}".strip()
+
+
+def _line(text: str) -> None:
+    if text:
+        console.print(f"  {text}", markup=False, soft_wrap=True)
 
 
 def _show_lengths(lengths: pb.LengthFacts) -> None:

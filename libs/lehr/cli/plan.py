@@ -24,6 +24,8 @@ def show_plan(plan: job_pb2.Plan) -> None:
         f" {data.dropped_count} dropped, {data.untrainable_count} with nothing to learn;"
         f" longest {data.longest_tokens}",
     )
+    if data.packed_row_count:
+        _line("packed", f"{data.train_count} samples into {data.packed_row_count} rows")
     _line("trained", f"{data.trained_token_count} of {data.token_count} tokens")
     training = spec.training
     _line(

@@ -9,6 +9,7 @@ from typing import Self
 from lehr.client.catalog import Datasets, Models
 from lehr.client.checkpoints import Checkpoints
 from lehr.client.connection import Connection, Endpoint
+from lehr.client.imports import Credentials, Imports
 from lehr.client.jobs import Jobs
 from lehr.client.platform import Billing, Events, Gpus, Keys
 
@@ -38,6 +39,8 @@ class AsyncClient:
         self.checkpoints = Checkpoints(self._connection)
         self.datasets = Datasets(self._connection)
         self.models = Models(self._connection)
+        self.imports = Imports(self._connection)
+        self.credentials = Credentials(self._connection)
         self.gpus = Gpus(self._connection)
         self.billing = Billing(self._connection)
         self.events = Events(self._connection)

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from lehr.api.catalog.v1 import catalog_pb2 as pb
 from lehr.api.catalog.v1 import catalog_pb2_grpc
-from lehr.api.common.v1.common_pb2 import Page
-from lehr.client import transfer
+from lehr.api.common.v1.common_pb2 import FileLink, Page
+from lehr.client import packing, transfer, uploading
+from lehr.client.checkpoints import Checkpoints
 from lehr.client.connection import LONG_CALL_SECONDS, Connection
-from lehr.errors import InvalidArgument
+from lehr.errors import FailedPrecondition, InvalidArgument
+
+
+class ModelRefused(InvalidArgument):
+    """The files are no model that is safe to use."""
+
+    reason = "MODEL_REFUSED"
+
+
+class CheckpointIsAdapter(FailedPrecondition):
+    """A checkpoint holds what was trained beside a model, not the model."""
+
+    reason = "CHECKPOINT_IS_ADAPTER"
+
+
+class UploadOptions(TypedDict, total=False):
+    """What may be said of an upload."""
+
+    license: str
+    """SPDX id or text; empty means unknown for models, and the caller's own for data."""
+    acknowledge_license: bool
+    """The caller may use what has an unknown or non-commercial licence, and answers for it."""
+    origin: str
+    """Where it comes from, in the caller's words."""
+    through_gateway: bool
+    """Send the bytes through the gateway, where the object store cannot be reached."""
+
+
+class DatasetOptions(UploadOptions, total=False):
+    """What may be said of the upload of a dataset."""
+
+    columns: Mapping[str, str]
+    """Canonical field to column; empty to recognise the layout row by row."""
 
 
 class Datasets:
@@ -22,25 +58,92 @@ class Datasets:
         self._stub = catalog_pb2_grpc.CatalogServiceStub(connection.channel)
 
     async def upload(
-        self, path: Path, *, name: str, progress: transfer.Progress | None = None
+        self,
+        path: Path | Sequence[Path],
+        *,
+        name: str,
+        progress: transfer.Progress | None = None,
+        checking: Callable[[pb.Dataset], None] | None = None,
+        **options: Unpack[DatasetOptions],
     ) -> pb.CommitDatasetResponse:
-        """Upload a JSON lines file; every row is checked before it is accepted.
+        """Upload a file, several, or a folder (as one zip); every row is checked.
 
-        The answer's ``is_accepted`` says so, and its dataset's ``problems`` what was found where.
+        An upload that was interrupted goes on when the same is uploaded again. The answer's
+        ``is_accepted`` says whether the dataset can be used, and its ``problems`` what was found
+        where. ``checking`` is told how far the check is.
+
+        Raises:
+            InvalidArgument: the files cannot be a dataset, or somebody must answer for the licence.
+            TransferFailed: the object store did not take the files; upload them again to go on.
         """
-        file = await asyncio.to_thread(transfer.describe, path)
-        request = pb.AddDatasetRequest(name=name, file=file)
-        added = await self._connection.call(self._stub.AddDataset, request)
-        if added.file.url:
-            await transfer.upload(path, added.file, progress=progress)
-        commit = pb.CommitDatasetRequest(dataset_id=added.dataset_id)
-        return await self._connection.call(
-            self._stub.CommitDataset, commit, seconds=LONG_CALL_SECONDS
+        through_gateway = options.get("through_gateway", False)
+        with ExitStack() as packed:
+            # A folder of gigabytes takes its time to pack.
+            paths = await asyncio.to_thread(packed.enter_context, packing.dataset_files(path))
+            request = pb.AddDatasetRequest(
+                name=name,
+                files=await transfer.described(paths),
+                columns=options.get("columns", {}),
+                **_terms(options),
+            )
+            added = await uploading.send(
+                self._connection,
+                paths,
+                lambda: self._connection.call(self._stub.AddDataset, request),
+                entry_id=lambda answer: answer.dataset_id,
+                through_gateway=through_gateway,
+                progress=progress,
+            )
+        found = await self.settled(added.dataset_id, checking=checking)
+        return pb.CommitDatasetResponse(
+            dataset=found, is_accepted=found.state == pb.ENTRY_STATE_READY
         )
 
-    async def inspect(self, dataset: str, *, model: str = "") -> pb.InspectDatasetResponse:
-        """Return a dataset with its report and, for a model, its token lengths."""
-        request = pb.InspectDatasetRequest(dataset=dataset, model=model)
+    async def settled(
+        self, dataset_id: str, *, checking: Callable[[pb.Dataset], None] | None = None
+    ) -> pb.Dataset:
+        """Wait until a dataset that was uploaded or is imported is ready or refused."""
+
+        async def commit() -> pb.Dataset:
+            request = pb.CommitDatasetRequest(dataset_id=dataset_id)
+            return (await self._connection.call(self._stub.CommitDataset, request)).dataset
+
+        async def look() -> pb.Dataset:
+            return (await self.inspect(dataset_id)).dataset
+
+        return await uploading.settle(commit, look, checking)
+
+    async def delete(self, dataset: str) -> str:
+        """Delete a dataset by name, ``name@revision`` or id, with its bytes; return its id.
+
+        An id that is not there any more is no error.
+        """
+        dataset_id = dataset
+        if not dataset.startswith("ds_"):
+            dataset_id = (await self.inspect(dataset)).dataset.dataset_id
+        request = pb.DeleteDatasetRequest(dataset_id=dataset_id)
+        await self._connection.call(self._stub.DeleteDataset, request)
+        return dataset_id
+
+    async def download(
+        self, dataset: str, folder: Path, *, progress: transfer.Progress | None = None
+    ) -> Sequence[FileLink]:
+        """Download the files of a dataset as they were uploaded; return what they are."""
+        request = pb.DownloadFilesRequest(dataset=dataset)
+        answer = await self._connection.call(self._stub.DownloadFiles, request)
+        await transfer.download(answer.files, folder, progress=progress)
+        return answer.files
+
+    async def inspect(
+        self, dataset: str, *, model: str = "", chat_template: str = ""
+    ) -> pb.InspectDatasetResponse:
+        """Return a dataset with its report and, for a model, its token lengths.
+
+        By id also one that is not ready, with how far it is.
+        """
+        request = pb.InspectDatasetRequest(
+            dataset=dataset, model=model, chat_template=chat_template
+        )
         return await self._connection.call(
             self._stub.InspectDataset, request, seconds=LONG_CALL_SECONDS
         )
@@ -97,28 +200,92 @@ class Models:
         folder: Path,
         *,
         name: str,
-        license: str,  # noqa: A002 - the word of model cards.
         progress: transfer.Progress | None = None,
+        checking: Callable[[pb.Model], None] | None = None,
+        **options: Unpack[UploadOptions],
     ) -> pb.Model:
         """Upload a model folder (config, tokenizer, safetensors) and return it with its revision.
 
+        An upload that was interrupted goes on when the same is added again.
+
         Raises:
-            InvalidArgument: the folder is empty, or the files are not a model that is safe to use.
+            InvalidArgument: the folder is empty, the files are not a model that is safe to use, or
+                somebody must answer for the licence.
+            TransferFailed: the object store did not take the files; add them again to go on.
         """
-        paths = await asyncio.to_thread(_files, folder)
-        if not paths:
-            raise InvalidArgument(f"{folder} holds no files; give the folder of a model")
-        files = [await asyncio.to_thread(transfer.describe, path) for path in paths.values()]
-        request = pb.AddModelRequest(name=name, files=files, license=license)
-        added = await self._connection.call(self._stub.AddModel, request)
-        for link in added.files:
-            if link.url:
-                await transfer.upload(paths[link.name], link, progress=progress)
-        commit = pb.CommitModelRequest(model_id=added.model_id)
-        answer = await self._connection.call(
-            self._stub.CommitModel, commit, seconds=LONG_CALL_SECONDS
+        paths = await asyncio.to_thread(packing.model_files, folder)
+        request = pb.AddModelRequest(
+            name=name, files=await transfer.described(paths), **_terms(options)
         )
-        return answer.model
+        added = await uploading.send(
+            self._connection,
+            paths,
+            lambda: self._connection.call(self._stub.AddModel, request),
+            entry_id=lambda answer: answer.model_id,
+            through_gateway=options.get("through_gateway", False),
+            progress=progress,
+        )
+        return await self.settled(added.model_id, checking=checking)
+
+    async def add_checkpoint(
+        self,
+        checkpoint: str,
+        *,
+        name: str,
+        progress: transfer.Progress | None = None,
+        checking: Callable[[pb.Model], None] | None = None,
+        **options: Unpack[UploadOptions],
+    ) -> pb.Model:
+        """Make a checkpoint (an id, ``<job>:best`` or ``<job>:final``) a model to train on.
+
+        Its files go through this machine, without the state of the training.
+
+        Raises:
+            CheckpointIsAdapter: it holds no whole model.
+            InvalidArgument, TransferFailed: as for ``add``.
+        """
+        checkpoints = Checkpoints(self._connection)
+        found = await checkpoints.find(checkpoint)
+        if not any(file.name == "config.json" for file in found.files):
+            raise CheckpointIsAdapter(
+                f"{found.checkpoint_id} holds an adapter and no whole model; make a model of a"
+                " checkpoint of full fine-tuning, or merge the adapter into its base first",
+                checkpoint_id=found.checkpoint_id,
+            )
+        options["origin"] = found.checkpoint_id
+        with tempfile.TemporaryDirectory(prefix="lehr-checkpoint-") as place:
+            await checkpoints.download(found.checkpoint_id, Path(place))
+            return await self.add(
+                Path(place), name=name, progress=progress, checking=checking, **options
+            )
+
+    async def settled(
+        self, model_id: str, *, checking: Callable[[pb.Model], None] | None = None
+    ) -> pb.Model:
+        """Wait until a model that was uploaded or is imported is ready.
+
+        Raises:
+            ModelRefused: it is no model that is safe to use.
+        """
+
+        async def commit() -> pb.Model:
+            request = pb.CommitModelRequest(model_id=model_id)
+            return (await self._connection.call(self._stub.CommitModel, request)).model
+
+        found = await uploading.settle(commit, lambda: self.get(model_id), checking)
+        if found.state == pb.ENTRY_STATE_REFUSED:
+            raise ModelRefused(found.refusal, model=found.name)
+        return found
+
+    async def delete(self, model: str) -> str:
+        """Delete a model by name, ``name@revision`` or id, with its bytes; return its id.
+
+        An id that is not there any more is no error.
+        """
+        model_id = model if model.startswith("model_") else (await self.get(model)).model_id
+        request = pb.DeleteModelRequest(model_id=model_id)
+        await self._connection.call(self._stub.DeleteModel, request)
+        return model_id
 
     async def get(self, model: str) -> pb.Model:
         """Return a model by name, ``name@revision`` or id."""
@@ -140,10 +307,9 @@ class Models:
                 return found
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    # Hidden files, such as .gitattributes, are about the folder and not part of the model.
+def _terms(options: UploadOptions | DatasetOptions) -> dict[str, Any]:
     return {
-        path.name: path
-        for path in sorted(folder.iterdir())
-        if path.is_file() and not path.name.startswith(".")
+        "license": options.get("license", ""),
+        "acknowledge_license": options.get("acknowledge_license", False),
+        "origin": options.get("origin", ""),
     }

@@ -42,6 +42,11 @@ class Checkpoints:
         request = pb.GetCheckpointRequest(checkpoint_id=checkpoint_id)
         return (await self._connection.call(self._stub.GetCheckpoint, request)).checkpoint
 
+    async def find(self, which: str) -> pb.Checkpoint:
+        """Return a checkpoint by id, ``<job id>:best`` or ``<job id>:final``."""
+        answer = await self._connection.call(self._stub.DownloadCheckpoint, _which(which))
+        return answer.checkpoint
+
     async def download(
         self,
         which: str,

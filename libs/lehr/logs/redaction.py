@@ -22,6 +22,7 @@ _LOOKS: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1{MASK}",
     ),
     (re.compile(r"(?i)\b(bearer|basic)\s+[a-z0-9+/=._~-]{8,}"), rf"\1 {MASK}"),
+    (re.compile(r"\bhf_[A-Za-z0-9]{20,}"), MASK),
     (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"), MASK),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]+-----|\Z)", re.S), MASK),
 )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from minio.error import InvalidResponseError, S3Error, ServerError
 from urllib3.exceptions import HTTPError
 
-from lehr.errors import NotFound, Unavailable
+from lehr.errors import FailedPrecondition, NotFound, Unavailable
 
 _MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "NoSuchObject", "ResourceNotFound"})
 _FORBIDDEN = frozenset({"AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId"})
@@ -24,6 +24,16 @@ class ObjectNotFound(NotFound):
         super().__init__(f"there is no object {key}", key=key)
 
 
+class ObjectDiffers(FailedPrecondition):
+    """What was to be stored is not what was expected; nothing was stored."""
+
+    reason = "OBJECT_DIFFERS"
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"{key} {why}", key=key, why=why)
+        self.why = why
+
+
 class ObjectStoreUnavailable(Unavailable):
     """The store did not do it; it is not known whether a write arrived."""
 
@@ -37,7 +47,7 @@ def typed_errors(doing: str, key: str) -> Iterator[None]:
     try:
         yield
     except (S3Error, InvalidResponseError) as error:
-        code = _code(error)
+        code = s3_code(error)
         if code in _MISSING:
             raise ObjectNotFound(key) from error
         advice = "check its keys" if code in _FORBIDDEN else "ask again in a moment"
@@ -46,7 +56,7 @@ def typed_errors(doing: str, key: str) -> Iterator[None]:
         raise _unavailable(doing, key, f"{type(error).__name__}; ask again in a moment") from error
 
 
-def _code(error: S3Error | InvalidResponseError) -> str:
+def s3_code(error: S3Error | InvalidResponseError) -> str:
     """Return S3's code; the client keeps only the text of an answer of type text/xml."""
     if isinstance(error, S3Error):
         return str(error.code)

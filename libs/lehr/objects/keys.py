@@ -1,6 +1,7 @@
 """What may name an object.
 
-``models/<tenant>/...``, ``datasets/<tenant>/...``,
+``models/<tenant>/...``, ``datasets/<tenant>/...``, ``tokens/<tenant>/...``,
+``uploads/<tenant>/<entry_id>/<file>/<part>``,
 ``checkpoints/<tenant>/<job_id>/<checkpoint_id>/<file>``.
 """
 

@@ -8,8 +8,8 @@ import asyncio
 import hashlib
 import io
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -20,12 +20,20 @@ from minio import Minio
 from minio.deleteobjects import DeleteObject
 
 from lehr.logs import metrics
-from lehr.objects.failures import ObjectNotFound, ObjectStoreUnavailable, typed_errors
+from lehr.objects.failures import (
+    ObjectDiffers,
+    ObjectNotFound,
+    ObjectStoreUnavailable,
+    typed_errors,
+)
 from lehr.objects.keys import check_key
 
 CHUNK_BYTES = 1 << 20
 PART_BYTES = 16 << 20
 """Measured best for uploads of a file, three parts at a time."""
+
+SMALL_PART_BYTES = 8 << 20
+"""Where memory counts; enough for 80 GB, as an object has at most 10,000 parts."""
 
 _PARALLEL_PARTS = 3
 _CONNECT_SECONDS = 5
@@ -100,8 +108,11 @@ class ObjectStore:
 
         await self._call("make bucket", self.bucket, make)
 
-    async def put_file(self, key: str, path: Path) -> None:
-        """Upload a file, large ones in parts; nothing is visible before all of it is."""
+    async def put_file(self, key: str, path: Path, *, is_frugal: bool = False) -> None:
+        """Upload a file, large ones in parts; nothing is visible before all of it is.
+
+        A frugal upload takes 8 MiB of memory, any other up to 112.
+        """
         check_key(key)
 
         def put() -> None:
@@ -109,8 +120,8 @@ class ObjectStore:
                 self.bucket,
                 key,
                 str(path),
-                part_size=PART_BYTES,
-                num_parallel_uploads=_PARALLEL_PARTS,
+                part_size=SMALL_PART_BYTES if is_frugal else PART_BYTES,
+                num_parallel_uploads=1 if is_frugal else _PARALLEL_PARTS,
             )
             metrics.add("object_bytes", path.stat().st_size, direction="up")
 
@@ -125,6 +136,44 @@ class ObjectStore:
             metrics.add("object_bytes", len(content), direction="up")
 
         await self._call("store", key, put)
+
+    async def put_joined(
+        self,
+        key: str,
+        sources: Sequence[str],
+        *,
+        expected: Digest,
+        copy_to: Path | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Join objects to a new one, in bounded memory, and to a local file where one is named.
+
+        The new object appears only when its bytes are those that were expected; ``progress`` is
+        told how many more went through, in another thread.
+
+        Raises:
+            ObjectNotFound: a source is not there.
+            ObjectDiffers: the sources together are something else.
+        """
+        for one in (key, *sources):
+            check_key(one)
+
+        def join() -> None:
+            with ExitStack() as cleanup:
+                copy = None if copy_to is None else cleanup.enter_context(copy_to.open("wb"))
+                chunks = cleanup.enter_context(closing(self._joined(sources, copy, progress)))
+                self._client.put_object(
+                    self.bucket,
+                    key,
+                    _Checked(chunks, key, expected),
+                    expected.size_bytes,
+                    # The client holds twice as many parts as it sends, and one more, in memory.
+                    part_size=SMALL_PART_BYTES,
+                    num_parallel_uploads=_PARALLEL_PARTS,
+                )
+            metrics.add("object_bytes", expected.size_bytes, direction="up")
+
+        await self._call("store", key, join)
 
     async def get_bytes(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return a small object, or a part of a large one; a part may end early.
@@ -250,6 +299,21 @@ class ObjectStore:
         )
         return url
 
+    def _joined(
+        self,
+        sources: Sequence[str],
+        copy: BinaryIO | None,
+        progress: Callable[[int], None] | None,
+    ) -> Generator[bytes, None, None]:
+        for source in sources:
+            with typed_errors("read", source), closing(self._chunks(source)) as chunks:
+                for chunk in chunks:
+                    if copy is not None:
+                        copy.write(chunk)
+                    if progress is not None:
+                        progress(len(chunk))
+                    yield chunk
+
     async def _call(self, doing: str, key: str, work: Callable[[], T]) -> T:
         def typed() -> T:
             with typed_errors(doing, key):
@@ -270,6 +334,42 @@ class ObjectStore:
         finally:
             response.close()
             response.release_conn()
+
+
+class _Checked:
+    """A stream that gives its last bytes only if all of them are those that were expected."""
+
+    def __init__(self, chunks: Iterable[bytes], key: str, expected: Digest) -> None:
+        self._chunks = iter(chunks)
+        self._key = key
+        self._expected = expected
+        self._hasher = hashlib.sha256()
+        self._held = b""
+        self._given_bytes = 0
+
+    def read(self, size: int) -> bytes:
+        """Return exactly so many bytes, as the client would add shorter ones up very slowly."""
+        taken, have = [self._held], len(self._held)
+        while have < size and (chunk := next(self._chunks, b"")):
+            taken.append(chunk)
+            have += len(chunk)
+        kept = len(taken[-1]) - max(0, have - size)
+        taken[-1], self._held = taken[-1][:kept], taken[-1][kept:]
+        given = b"".join(taken)
+        self._hasher.update(given)
+        self._given_bytes += len(given)
+        if self._given_bytes >= self._expected.size_bytes or len(given) < size:
+            self._check()
+        return given
+
+    def _check(self) -> None:
+        more = self._held or next(self._chunks, b"")
+        size_bytes = self._given_bytes + len(more)
+        if size_bytes != self._expected.size_bytes:
+            wrong = "is longer than" if more else f"has {size_bytes} bytes instead of"
+            raise ObjectDiffers(self._key, f"{wrong} {self._expected.size_bytes}")
+        if self._hasher.hexdigest() != self._expected.sha256:
+            raise ObjectDiffers(self._key, "does not have the announced SHA-256")
 
 
 def _digest(chunks: Iterable[bytes], *, copy_to: BinaryIO | None = None) -> Digest:

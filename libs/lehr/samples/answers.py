@@ -1,90 +1,136 @@
 """Find which characters of a rendered chat are the assistant's own, and prove it.
 
 Training on the wrong characters is silent, so a span is used only if the template itself marks it,
-or if rendering the chat turn by turn shows where it begins and ends and the answer lies inside.
+or if rendering the chat in parts shows where it begins and ends and the answer lies inside. What a
+template hides of an earlier answer (reasoning, as a rule) keeps that answer out of the loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lehr.errors import InvalidArgument
 from lehr.samples.chat import ChatTemplate, Message, Span
-from lehr.samples.rows import Row
+from lehr.samples.reasoning import BEGIN, END, Spoken, spoken
 
-#: Stands for an answer while looking for what a template writes before one.
+#: Stands for an answer while looking for what a template writes around one.
 _PROBE = "lehrprobe"
+_TWO_BLOCKS = re.compile(rf"{BEGIN}\s*{END}\s*{BEGIN}")
 
 
-def answer_spans(template: ChatTemplate, row: Row) -> tuple[str, list[Span]]:
-    """Return the text of a row's chat and the spans of its answers, each with its end mark.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """A rendered chat and where its answers lie."""
 
-    In a ``prompt_completion`` row only the completion's answers are given.
+    text: str
+    spans: tuple[Span, ...]
+    """One an answer that is trained, each with its end mark, in order."""
+    hidden_count: int = 0
+    """Answers left out of the loss because the template hides part of what they say."""
+
+
+def find_answers(
+    template: ChatTemplate,
+    turns: Sequence[Message],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    shown: int = 0,
+) -> Answers:
+    """Return the text of a chat and the spans of its answers, each with its end mark.
+
+    The first ``shown`` turns are only read: nothing of them is trained.
 
     Raises:
-        InvalidArgument: the answers cannot be told apart from the rest (TEMPLATE_HIDES_ANSWERS).
+        InvalidArgument: the answers cannot be told apart from the rest (TEMPLATE_HIDES_ANSWERS),
+            or the template refuses the chat.
     """
-    finder = _Finder(template, row)
-    spans = finder.marked() if template.marks_answers else finder.turn_by_turn()
-    return finder.text, spans
+    finder = _Finder(template, turns, tools, shown)
+    return finder.marked() if template.marks_answers else finder.turn_by_turn()
+
+
+class _Unstable(Exception):  # noqa: N818 - it says what a rendering is.
+    """A template renders a turn differently once others follow."""
 
 
 class _Finder:
     """One chat and its full text."""
 
-    def __init__(self, template: ChatTemplate, row: Row) -> None:
+    def __init__(
+        self,
+        template: ChatTemplate,
+        turns: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        shown: int,
+    ) -> None:
         self._template = template
-        self._turns = row.turns
-        self._tools = list(row.tools) if row.tools is not None else None
-        self._shown = 0 if isinstance(row.prompt, str) else len(row.prompt)
+        self._turns = turns
+        self._tools = tools
+        self._shown = shown
+        self._answers = [
+            at for at, turn in enumerate(turns) if turn["role"] == "assistant" and at >= shown
+        ]
         if template.marks_answers:
-            self.text, self._marks = template.render_marked(self._turns, tools=self._tools)
+            self._text, self._marks = template.render_marked(turns, tools=tools)
         else:
-            self.text, self._marks = self._render(len(self._turns)), []
+            self._text, self._marks = self._render(len(turns)), []
 
-    def marked(self) -> list[Span]:
-        """Return the template's own marks, after a look that they hold the last answer."""
+    def marked(self) -> Answers:
+        """Return the template's own marks, after a look that they hold the answers."""
         begin = 0
         if self._shown:
             prompt = self._render(self._shown)
-            if not self.text.startswith(prompt):
+            if not self._text.startswith(prompt):
                 raise _hides("it renders the prompt differently once an answer follows")
             begin = len(prompt)
         spans = [span for span in self._marks if span.start >= begin]
-        answers = list(self._answers())
-        if not answers:
-            return []
+        if not self._answers:
+            return Answers(text=self._text, spans=())
         if not spans:
             raise _hides("it has generation marks, but marks no answer of this chat")
-        self._check(answers[-1], spans[-1])
-        return spans
+        self._check(self._answers[-1], spans[-1])
+        if len(spans) != len(self._answers):
+            return Answers(text=self._text, spans=tuple(spans))
+        return self._answered(dict(zip(self._answers, spans, strict=True)))
 
-    def turn_by_turn(self) -> list[Span]:
+    def turn_by_turn(self) -> Answers:
         """Return where each answer lies between what is rendered before and after it."""
-        spans = []
-        for at in self._answers():
-            span = Span(self._begin(at), self._end(at))
+        places: dict[int, Span] = {}
+        for at in self._answers:
+            try:
+                span = Span(self._begin(at), self._end(at))
+            except _Unstable as unstable:
+                if at + 1 == len(self._turns):
+                    raise _hides(str(unstable)) from None
+                span = self._around_probe(at)
             self._check(at, span)
-            spans.append(span)
-        return spans
+            places[at] = span
+        return self._answered(places)
 
-    def _answers(self) -> Iterator[int]:
-        for at, turn in enumerate(self._turns):
-            if turn["role"] == "assistant" and at >= self._shown:
-                yield at
+    def _answered(self, places: Mapping[int, Span]) -> Answers:
+        """Leave out answers whose reasoning is hidden, all but the one that ends the chat."""
+        told = {at: span for at, span in places.items() if self._tells_all(at, span)}
+        last = len(self._turns) - 1
+        if last not in places or last in told:
+            hidden_count = len(places) - len(told)
+            return Answers(text=self._text, spans=tuple(told.values()), hidden_count=hidden_count)
+        text, span = self._as_spoken(last)
+        if any(text[: one.end] != self._text[: one.end] for one in told.values()):
+            raise _hides("it renders earlier turns differently before an answer is written")
+        hidden_count = len(places) - len(told) - 1
+        return Answers(text=text, spans=(*told.values(), span), hidden_count=hidden_count)
 
     def _begin(self, at: int) -> int:
         """Return where what the model is shown ends and what it must write begins."""
         prompt = self._generation_prompt(at)
-        if prompt is not None and self.text.startswith(prompt):
+        if prompt is not None and self._text.startswith(prompt):
             return len(prompt)
         # No usable generation prompt: see what the template writes before any answer.
-        probe = {"role": "assistant", "content": _PROBE}
-        probed = self._template.render([*self._turns[:at], probe], tools=self._tools)
-        header, found, _ = probed.rpartition(_PROBE)
-        if not found or not self.text.startswith(header):
-            raise _hides(f"what it writes before message {at + 1} changes with what follows")
+        header, _ = self._around(self._turns[:at])
+        if not self._text.startswith(header):
+            raise _Unstable(f"what it writes before message {at + 1} changes with what follows")
         return len(header)
 
     def _generation_prompt(self, at: int) -> str | None:
@@ -96,31 +142,88 @@ class _Finder:
             return None
 
     def _end(self, at: int) -> int:
+        if at + 1 == len(self._turns):
+            return len(self._text.rstrip())
         through = self._render(at + 1)
-        if not self.text.startswith(through):
-            raise _hides(f"it renders message {at + 1} differently once others follow")
+        if not self._text.startswith(through):
+            raise _Unstable(f"it renders message {at + 1} differently once others follow")
         # Space after the end mark belongs to the layout, not to the answer.
-        return len(through.rstrip()) if at + 1 < len(self._turns) else len(self.text.rstrip())
+        return len(through.rstrip())
+
+    def _around_probe(self, at: int) -> Span:
+        """Return the span of an answer in the whole chat, found by exchanging it for a probe."""
+        header, tail = self._around(self._turns[:at], self._turns[at + 1 :])
+        text = self._text
+        if not (
+            text.startswith(header) and text.endswith(tail) and len(header) + len(tail) <= len(text)
+        ):
+            raise _hides(f"it renders the rest of the chat differently for other answers {at + 1}")
+        _, mark = self._around(self._turns[:at])
+        mark = mark.rstrip()
+        if not tail.startswith(mark):
+            raise _hides(f"it ends message {at + 1} differently once others follow")
+        return Span(len(header), len(text) - len(tail) + len(mark))
+
+    def _around(self, before: Sequence[Message], after: Sequence[Message] = ()) -> tuple[str, str]:
+        """Return what is rendered before and after an answer between these turns."""
+        probe = {"role": "assistant", "content": _PROBE}
+        probed = self._template.render([*before, probe, *after], tools=self._tools)
+        at = _place_of_probe(probed, before, after)
+        if at is None:
+            raise _hides("it does not show an answer as it is written")
+        return probed[:at], probed[at + len(_PROBE) :]
+
+    def _as_spoken(self, at: int) -> tuple[str, Span]:
+        """Return the text of a chat whose last answer shows its reasoning, as a model writes it.
+
+        Some templates strip reasoning even from the last answer, because they are written for
+        inference: there, what the model writes after the prompt is never rendered again.
+        """
+        prompt = self._render(at, add_generation_prompt=True)
+        said = spoken(self._turns[at])
+        _, mark = self._around(self._turns[:at])
+        if not self._template.knows_reasoning or self._turns[at].get("tool_calls"):
+            raise _hides(
+                f"it does not show the reasoning of message {at + 1}; write it into the content as "
+                f"{BEGIN}...{END}, or leave it out"
+            )
+        text = prompt + said.written_after(prompt) + mark.rstrip()
+        return text, Span(len(prompt), len(text))
 
     def _render(self, count: int, *, add_generation_prompt: bool = False) -> str:
-        turns = self._turns[:count]
         return self._template.render(
-            turns, tools=self._tools, add_generation_prompt=add_generation_prompt
+            self._turns[:count], tools=self._tools, add_generation_prompt=add_generation_prompt
         )
 
     def _check(self, at: int, span: Span) -> None:
-        inside = self.text[span.start : span.end]
+        inside = self._text[span.start : span.end]
         for part in _said(self._turns[at]):
             if part not in inside:
                 raise _hides(f"the text of message {at + 1} is not where its answer should be")
+        if _TWO_BLOCKS.search(self._text[max(span.start - 40, 0) : span.end]):
+            raise _hides(f"it writes an empty block before the reasoning of message {at + 1}")
+
+    def _tells_all(self, at: int, span: Span) -> bool:
+        """Return whether the reasoning of an answer is shown in its span."""
+        reasoning = spoken(self._turns[at]).reasoning
+        return reasoning in self._text[span.start : span.end]
+
+
+def _place_of_probe(probed: str, before: Sequence[Message], after: Sequence[Message]) -> int | None:
+    """Return where the probe of an answer lies, or None; the chat itself may hold its word."""
+    places = [found.start() for found in re.finditer(_PROBE, probed)]
+    if len(places) == 1:
+        return places[0]
+    if not places:
+        return None
+    return places[-1] if not after else places[len(re.findall(_PROBE, str(list(before))))]
 
 
 def _said(turn: Message) -> Iterator[str]:
     """Yield what must be seen in an answer, without the parts that templates lay out anew."""
-    content: Any = turn.get("content")
-    parts = [part["text"] for part in content] if isinstance(content, list) else [content or ""]
-    for part in parts:
-        yield part.rsplit("</think>", maxsplit=1)[-1].strip()
+    said: Spoken = spoken(turn)
+    for part in said.texts:
+        yield part.strip()
     for call in turn.get("tool_calls") or ():
         function: Mapping[str, Any] = call.get("function", call)
         yield function["name"]

@@ -1,16 +1,35 @@
-"""From rows to what is trained and validated: the one path of plans, previews and trainers."""
+"""From token tables to what is trained and validated: the one path of plans and trainers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lehr.errors import FieldViolation, InvalidArgument
 from lehr.samples.length import LengthCounts, fit, recommend
-from lehr.samples.rows import Row
-from lehr.samples.split import Split, split_rows
-from lehr.samples.tokens import Sample, SampleTokenizer
+from lehr.samples.packing import pack
+from lehr.samples.selection import Samples
+from lehr.samples.split import RowNumbers, Split, as_words, shuffled, split_rows
+from lehr.samples.table import TokenTable
 from lehr.training.spec import DataSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaks:
+    """Rows of a validation dataset that are no fair test."""
+
+    copies: int = 0
+    """Rows that are trained word for word."""
+    prompts: int = 0
+    """Other rows whose prompt is trained with another answer."""
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.copies + self.prompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,79 +41,153 @@ class DataFacts:
     train: LengthCounts
     validation: LengthCounts
     """All zeros where nothing is held out."""
+    packed_rows: int = 0
+    """Rows that the training samples are packed into; 0 where each has its own."""
+    leaks: Leaks = Leaks()
+    """All zeros but for a validation dataset; a share never leaks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreparedData:
     """Samples ready to be batched, and their numbers."""
 
-    train: list[Sample]
-    validation: list[Sample]
+    train: Samples
+    validation: Samples
     facts: DataFacts
+    packs: tuple[tuple[int, ...], ...] = ()
+    """Numbers of the training samples of each row; empty where each sample has its own row."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows of one pass over the training samples."""
+        return len(self.packs) or len(self.train)
 
 
 def prepare(
-    rows: Sequence[Row],
+    table: TokenTable,
     *,
-    tokenizer: SampleTokenizer,
     data: DataSpec,
-    validation_rows: Sequence[Row] | None = None,
+    context: int | None,
+    validation_table: TokenTable | None = None,
 ) -> PreparedData:
-    """Split, tokenise and cut ``rows`` as ``data`` says; pure, and equal for equal input.
+    """Split and cut the rows of a table as ``data`` says; pure, and equal for equal input.
 
-    ``validation_rows`` are those of ``data.validation_dataset``. Rows beyond
-    ``max_train_samples`` and ``max_eval_samples`` are neither tokenised nor counted.
+    ``validation_table`` holds the rows of ``data.validation_dataset``; ``context`` is the most
+    tokens that the model reads. Rows beyond ``max_train_samples`` and ``max_eval_samples`` are not
+    counted.
 
     Raises:
-        InvalidArgument: a row cannot be rendered, the length is beyond the model's context, or a
-            side would be empty.
+        InvalidArgument: the length is beyond the model's context, or a side would be empty.
     """
-    train_rows, held_out = _sides(rows, data, validation_rows)
-    train = list(tokenizer.encode(train_rows))
-    validation = list(tokenizer.encode(held_out))
-    max_length = _max_length(data, train + validation, tokenizer.context)
-    train_fit, train_counts = fit(train, max_length=max_length, overlong=data.overlong)
-    held_fit, held_counts = fit(validation, max_length=max_length, overlong=data.overlong)
-    _refuse_empty("training", train_counts, max_length)
-    if held_out:
-        _refuse_empty("validation", held_counts, max_length)
-    facts = DataFacts(max_length=max_length, train=train_counts, validation=held_counts)
-    return PreparedData(train=train_fit, validation=held_fit, facts=facts)
+    held_out = table if validation_table is None else validation_table
+    split = _sides(table, data, validation_table)
+    lengths = np.concatenate((table.lengths[split.train], held_out.lengths[split.validation]))
+    max_length = _max_length(data, lengths, context)
+    train = fit(table, split.train, max_length=max_length, overlong=data.overlong)
+    validation = fit(held_out, split.validation, max_length=max_length, overlong=data.overlong)
+    _refuse_empty("training", train.counts, max_length)
+    if len(split.validation):
+        _refuse_empty("validation", validation.counts, max_length)
+    samples = Samples(table, train)
+    packs = _packs(samples, max_length) if data.packing else ()
+    facts = DataFacts(
+        max_length=max_length,
+        train=train.counts,
+        validation=validation.counts,
+        packed_rows=len(packs),
+    )
+    if validation_table is not None:
+        facts = replace(facts, leaks=_leaks(table, train.rows, held_out, validation.rows))
+    return PreparedData(
+        train=samples, validation=Samples(held_out, validation), facts=facts, packs=packs
+    )
 
 
 def describe(facts: DataFacts) -> Iterator[str]:
     """Yield the lines of a job's log that say what is used, cut and left out."""
     yield from _describe_side("training", facts.train, facts.max_length)
+    if facts.packed_rows:
+        yield (
+            f"training: {facts.train.samples} samples are packed into {facts.packed_rows} rows "
+            f"of at most {facts.max_length} tokens; none of them sees another"
+        )
     if facts.validation.rows:
         yield from _describe_side("validation", facts.validation, facts.max_length)
+    yield from warnings_of(facts)
 
 
-def _sides(
-    rows: Sequence[Row], data: DataSpec, validation_rows: Sequence[Row] | None
-) -> tuple[list[Row], list[Row]]:
-    if not rows:
+def warnings_of(facts: DataFacts) -> Iterator[str]:
+    """Yield what a person should know before launching, beyond the counts themselves."""
+    leaks, rows = facts.leaks, facts.validation.samples
+    if leaks.rows:
+        yield (
+            f"{leaks.rows} of {rows} validation rows are no fair test: {leaks.copies} are trained "
+            f"word for word, {leaks.prompts} have a prompt that is trained; remove them from one "
+            "of the two datasets"
+        )
+    hidden = facts.train.hidden + facts.validation.hidden
+    if hidden:
+        yield (
+            f"{hidden} earlier answers are read but not trained, because the model's chat template "
+            "hides their reasoning"
+        )
+    answers = facts.train.dropped_answers + facts.validation.dropped_answers
+    if answers:
+        yield (
+            f"{answers} rows have an answer that alone fills {facts.max_length} tokens; answers "
+            "that are compared are never cut, so they are dropped"
+        )
+    images = facts.train.dropped_images + facts.validation.dropped_images
+    if images:
+        yield (
+            f"{images} rows with images are longer than {facts.max_length} tokens; they are never "
+            "cut, so they are dropped"
+        )
+
+
+def _sides(table: TokenTable, data: DataSpec, validation: TokenTable | None) -> Split:
+    if not len(table):
         raise _refused("dataset", "the dataset has no rows", reason="NO_ROWS")
-    if validation_rows is None:
-        split = split_rows([row.key() for row in rows], share=data.share, seed=data.split_seed)
-        held_out = [rows[at] for at in split.validation]
+    if validation is None:
+        split = split_rows(table.keys, share=data.share, seed=data.split_seed)
+    elif len(validation):
+        split = Split(
+            train=shuffled(len(table), seed=data.split_seed),
+            validation=shuffled(len(validation), seed=data.split_seed),
+        )
     else:
-        split = Split(train=_shuffled(len(rows), data.split_seed), validation=[])
-        held_out = [validation_rows[at] for at in _shuffled(len(validation_rows), data.split_seed)]
-        if not held_out:
-            raise _refused(
-                "data.validation_dataset", "the validation dataset has no rows", reason="NO_ROWS"
-            )
-    train = [rows[at] for at in split.train]
-    return train[: data.max_train_samples], held_out[: data.max_eval_samples]
+        raise _refused(
+            "data.validation_dataset", "the validation dataset has no rows", reason="NO_ROWS"
+        )
+    return Split(
+        train=split.train[: data.max_train_samples],
+        validation=split.validation[: data.max_eval_samples],
+    )
 
 
-def _shuffled(count: int, seed: int) -> list[int]:
-    return split_rows(range(count), share=0.0, seed=seed).train
+def _packs(samples: Samples, max_length: int) -> tuple[tuple[int, ...], ...]:
+    rows = pack(samples.lengths.tolist(), capacity=max_length)
+    return tuple(tuple(row) for row in rows)
 
 
-def _max_length(data: DataSpec, samples: Sequence[Sample], context: int | None) -> int:
+def _leaks(
+    table: TokenTable, rows: RowNumbers, held_out: TokenTable, held_out_rows: RowNumbers
+) -> Leaks:
+    is_copy = _is_in(held_out.keys[held_out_rows], table.keys[rows])
+    has_prompt = _is_in(held_out.prompt_keys[held_out_rows], table.prompt_keys[rows])
+    return Leaks(
+        copies=int(np.count_nonzero(is_copy)),
+        prompts=int(np.count_nonzero(has_prompt & ~is_copy)),
+    )
+
+
+def _is_in(these: NDArray[np.uint8], those: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return np.isin(as_words(these), as_words(those))
+
+
+def _max_length(data: DataSpec, lengths: NDArray[np.int64], context: int | None) -> int:
     if data.max_length is None:
-        return recommend([len(sample) for sample in samples], context=context).max_length
+        return recommend(lengths, context=context).max_length
     if context is not None and data.max_length > context:
         raise _refused(
             "data.max_length",

@@ -1,238 +1,230 @@
-"""Read one JSON line of a dataset into a row; nothing is guessed and nothing is lost."""
+"""One example of a dataset, in one of seven kinds; its author's words are kept to the letter."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from lehr.errors import FieldViolation, InvalidArgument
-
-RowKind = Literal["messages", "prompt_completion"]
+RowKind = Literal[
+    "messages",
+    "prompt_completion",
+    "text",
+    "preference",
+    "unpaired_preference",
+    "prompt_answer",
+    "stepwise",
+]
 Chat = tuple[dict[str, Any], ...]
+"""Messages with ``role`` and ``content``, and with the keys, order and nulls of their author."""
+Tools = tuple[dict[str, Any], ...]
+Side = str | Chat
+"""Text as it stands, or turns that a chat template renders."""
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+KEY_BYTES = 16
+"""Length of a key; two of 2**40 different rows share one with a chance of 2**-49."""
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+class _Keyed:
+    """What all kinds of rows have."""
+
+    __slots__: tuple[str, ...] = ()
+    kind: ClassVar[RowKind]
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the row shows at least one image."""
+        return bool(getattr(self, "images", ()))
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The row's fields by name, in the order in which they are declared."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def chats(self) -> tuple[Chat, ...]:
+        """Each whole chat that the row can be read as; none for a row of text."""
+        return ()
+
+    def key(self) -> bytes:
+        """Return the digest that equal rows share and different rows do not.
+
+        Rows are equal as JSON values are: the order of keys does not matter, and 1, 1.0 and true
+        differ.
+        """
+        return _digest([self.kind, *self.fields.values()])
+
+    def prompt_key(self) -> bytes:
+        """Return a digest of what the model is shown before it answers, tools and images included.
+
+        Of a chat that is what stands before its last answer; of plain text it is all of it.
+        """
+        shown = getattr(self, "tools", None), getattr(self, "images", ())
+        return _digest(["prompt", self._shown(), *shown])
+
+    def _shown(self) -> Side:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One example, with the keys, their order and the nulls that its author wrote."""
+class ChatRow(_Keyed):
+    """A chat whose answers are all learnt."""
 
-    kind: RowKind
-    messages: Chat = ()
-    """The turns of a ``messages`` row."""
-    prompt: str | Chat = ""
-    """What a ``prompt_completion`` row shows the model."""
-    completion: str | Chat = ""
-    """What such a row teaches."""
-    tools: tuple[dict[str, Any], ...] | None = None
+    kind: ClassVar[RowKind] = "messages"
+    messages: Chat
+    tools: Tools | None = None
     """Tools that the model is told about; None and an empty list render differently."""
+    images: tuple[str, ...] = ()
+    """Names of the pictures, one for each part ``{"type": "image"}``, in their order."""
 
     @property
-    def turns(self) -> Chat:
-        """The whole chat of a row that is one, prompt and completion joined."""
-        if isinstance(self.prompt, str) or isinstance(self.completion, str):
-            return self.messages
-        return self.messages + self.prompt + self.completion
+    def chats(self) -> tuple[Chat, ...]:
+        return (self.messages,)
 
-    def key(self) -> bytes:
-        """Return a digest that equal rows share and different rows do not."""
-        told = [self.kind, self.messages, self.prompt, self.completion, self.tools]
-        return hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).digest()
+    def _shown(self) -> Side:
+        answers = [at for at, turn in enumerate(self.messages) if turn["role"] == "assistant"]
+        return self.messages[: answers[-1]] if answers else self.messages
 
 
-def read_row(line: str, *, number: int) -> Row:
-    """Read line ``number`` (from 1) of a dataset.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCompletionRow(_Keyed):
+    """A prompt that is read and a completion that is learnt; both are text, or both messages."""
 
-    Raises:
-        InvalidArgument: the line is no row; the message names the line, the field and the cure.
-    """
-    reader = _Reader(number)
-    try:
-        found = json.loads(line, parse_constant=reader.constant)
-    except RecursionError:
-        raise reader.wrong("", "is nested too deeply to be read") from None
-    except json.JSONDecodeError as error:
-        raise reader.wrong("", f"is not JSON: {error.msg} at column {error.colno}") from error
-    except ValueError as error:
-        raise reader.wrong("", f"cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise reader.wrong("", f"is {_type(found)}; write one JSON object a line")
-    return reader.row(found)
+    kind: ClassVar[RowKind] = "prompt_completion"
+    prompt: Side
+    completion: Side
+    tools: Tools | None = None
+    images: tuple[str, ...] = ()
+
+    @property
+    def chats(self) -> tuple[Chat, ...]:
+        return _joined(self.prompt, self.completion)
+
+    def _shown(self) -> Side:
+        return self.prompt
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """Read a JSON lines file row by row, blank lines left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRow(_Keyed):
+    """A document."""
 
-    Raises:
-        InvalidArgument: the first line that is no row.
-    """
-    for number, line in lines_of(path):
-        yield read_row(line, number=number)
+    kind: ClassVar[RowKind] = "text"
+    text: str
 
-
-def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number (from 1) and text of each line that is not blank.
-
-    Raises:
-        InvalidArgument: a line is not UTF-8.
-    """
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise _Reader(number).wrong("", f"is not UTF-8 at byte {error.start}") from error
-            if line:
-                yield number, line
+    def _shown(self) -> Side:
+        return self.text
 
 
-class _Reader:
-    """Checks of one line, which know its number."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceRow(_Keyed):
+    """Two answers to one prompt, of which one is better."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    kind: ClassVar[RowKind] = "preference"
+    prompt: Side
+    chosen: Side
+    rejected: Side
+    tools: Tools | None = None
+    images: tuple[str, ...] = ()
+    """Pictures of the prompt, then of ``chosen``, then of ``rejected``."""
 
-    def wrong(self, field: str, what: str) -> InvalidArgument:
-        where = f"line {self._number}" + (f", {field}" if field else "")
-        return InvalidArgument(
-            f"{where}: {what}",
-            reason="ROW_INVALID",
-            fields=[FieldViolation(field=field or "row", description=what)],
-            line=self._number,
-            field=field,
-        )
+    @property
+    def chats(self) -> tuple[Chat, ...]:
+        return _joined(self.prompt, self.chosen) + _joined(self.prompt, self.rejected)
 
-    def constant(self, word: str) -> Any:
-        raise self.wrong("", f"holds {word}, which is not JSON")
-
-    def row(self, found: Mapping[str, Any]) -> Row:
-        tools = self._tools(found.get("tools"))
-        if found.get("messages") is not None:
-            messages = self._chat(found["messages"], "messages")
-            return Row(kind="messages", messages=messages, tools=tools)
-        if found.get("prompt") is not None and found.get("completion") is not None:
-            prompt = self._side(found["prompt"], "prompt")
-            completion = self._side(found["completion"], "completion")
-            if isinstance(prompt, str) != isinstance(completion, str):
-                raise self.wrong("completion", "must be text or messages, whichever prompt is")
-            if not completion:
-                raise self.wrong("completion", "is empty; there is nothing to learn from")
-            return Row(kind="prompt_completion", prompt=prompt, completion=completion, tools=tools)
-        keys = ", ".join(sorted(map(repr, found))) or "none"
-        raise self.wrong("", f"has neither messages nor prompt and completion; its keys: {keys}")
-
-    def _side(self, value: Any, field: str) -> str | Chat:
-        return self._text(value, field) if isinstance(value, str) else self._chat(value, field)
-
-    def _chat(self, value: Any, field: str) -> Chat:
-        if not isinstance(value, list):
-            raise self.wrong(field, f"is {_type(value)}; write a list of messages")
-        if not value and field != "prompt":
-            raise self.wrong(field, "is empty; write at least one message")
-        return tuple(self._message(turn, f"{field}[{at}]") for at, turn in enumerate(value))
-
-    def _message(self, value: Any, field: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.wrong(field, f"is {_type(value)}; write an object with role and content")
-        role = value.get("role")
-        if role not in ROLES:
-            raise self.wrong(f"{field}.role", f"is {role!r}; use one of {', '.join(ROLES)}")
-        message = dict(value)
-        if value.get("tool_calls") is not None:
-            message["tool_calls"] = self._calls(value["tool_calls"], f"{field}.tool_calls")
-        elif value.get("content") is None:
-            raise self.wrong(f"{field}.content", "is missing; write text")
-        self._content(value.get("content"), f"{field}.content")
-        _each_text(message, field, self._text)
-        return message
-
-    def _content(self, value: Any, field: str) -> None:
-        if isinstance(value, list):
-            for at, part in enumerate(value):
-                if not isinstance(part, dict) or part.get("type") != "text":
-                    raise self.wrong(f"{field}[{at}]", 'is not {"type": "text", "text": ...}')
-                if not isinstance(part.get("text"), str):
-                    raise self.wrong(f"{field}[{at}].text", "is missing; write text")
-        elif value is not None and not isinstance(value, str):
-            raise self.wrong(field, f"is {_type(value)}; write text")
-
-    def _calls(self, value: Any, field: str) -> list[dict[str, Any]]:
-        if not isinstance(value, list):
-            raise self.wrong(field, f"is {_type(value)}; write a list of calls")
-        return [self._call(call, f"{field}[{at}]") for at, call in enumerate(value)]
-
-    def _call(self, value: Any, field: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.wrong(field, f"is {_type(value)}; write an object")
-        inner = value.get("function")
-        if inner is None:
-            return self._function(value, field)
-        if not isinstance(inner, dict):
-            raise self.wrong(f"{field}.function", f"is {_type(inner)}; write an object")
-        return {**value, "function": self._function(inner, f"{field}.function")}
-
-    def _function(self, value: dict[str, Any], field: str) -> dict[str, Any]:
-        if not isinstance(value.get("name"), str):
-            raise self.wrong(f"{field}.name", "is missing; write the tool's name")
-        arguments = value.get("arguments")
-        if isinstance(arguments, str):
-            # Text and object mean the same; templates print an object without backslashes.
-            arguments = self._arguments(arguments, f"{field}.arguments")
-        if arguments is not None and not isinstance(arguments, dict):
-            raise self.wrong(f"{field}.arguments", f"is {_type(arguments)}; write an object")
-        return value if "arguments" not in value else {**value, "arguments": arguments}
-
-    def _arguments(self, text: str, field: str) -> Any:
-        try:
-            return json.loads(text) if text.strip() else {}
-        except ValueError as error:
-            raise self.wrong(field, f"is text that is not JSON: {error}") from error
-
-    def _tools(self, value: Any) -> tuple[dict[str, Any], ...] | None:
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
-            raise self.wrong("tools", "must be a list of objects")
-        for at, tool in enumerate(value):
-            _each_text(tool, f"tools[{at}]", self._text)
-        return tuple(value)
-
-    def _text(self, value: str, field: str) -> str:
-        lone = _SURROGATE.search(value)
-        if lone is not None:
-            code = f"U+{ord(lone.group()):04X}"
-            raise self.wrong(
-                field, f"holds half a surrogate pair ({code}) at character {lone.start()}"
-            )
-        return value
+    def _shown(self) -> Side:
+        return self.prompt
 
 
-def _each_text(value: Any, field: str, check: Callable[[str, str], str]) -> None:
-    """Check every text in ``value``, keys included; lists and objects are walked."""
-    if isinstance(value, str):
-        check(value, field)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            check(key, field)
-            _each_text(inner, f"{field}.{key}", check)
-    elif isinstance(value, list):
-        for at, inner in enumerate(value):
-            _each_text(inner, f"{field}[{at}]", check)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpairedRow(_Keyed):
+    """One answer, and whether it is a good one."""
+
+    kind: ClassVar[RowKind] = "unpaired_preference"
+    prompt: Side
+    completion: Side
+    label: bool
+    tools: Tools | None = None
+    images: tuple[str, ...] = ()
+
+    @property
+    def chats(self) -> tuple[Chat, ...]:
+        return _joined(self.prompt, self.completion)
+
+    def _shown(self) -> Side:
+        return self.prompt
 
 
-def _type(value: Any) -> str:
-    names: Iterable[tuple[type, str]] = (
-        (bool, "true or false"),
-        (str, "text"),
-        (dict, "an object"),
-        (list, "a list"),
-        (int, "a number"),
-        (float, "a number"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptAnswerRow(_Keyed):
+    """A prompt that the model answers itself, with what rewards are computed from."""
+
+    kind: ClassVar[RowKind] = "prompt_answer"
+    prompt: Side
+    answer: Any = None
+    """The right answer, as JSON; None where there is none."""
+    columns: Mapping[str, Any]
+    """All other columns, as JSON, for reward functions."""
+    tools: Tools | None = None
+    images: tuple[str, ...] = ()
+
+    @property
+    def chats(self) -> tuple[Chat, ...]:
+        return _joined(self.prompt)
+
+    def _shown(self) -> Side:
+        return self.prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepwiseRow(_Keyed):
+    """The steps of a solution, each right or wrong."""
+
+    kind: ClassVar[RowKind] = "stepwise"
+    prompt: str
+    completions: tuple[str, ...]
+    labels: tuple[bool, ...]
+    """One for each of ``completions``."""
+
+    def _shown(self) -> Side:
+        return self.prompt
+
+
+Row = (
+    ChatRow
+    | PromptCompletionRow
+    | TextRow
+    | PreferenceRow
+    | UnpairedRow
+    | PromptAnswerRow
+    | StepwiseRow
+)
+
+ROW_TYPES: Mapping[str, type[Row]] = {
+    row_type.kind: row_type
+    for row_type in (
+        ChatRow,
+        PromptCompletionRow,
+        TextRow,
+        PreferenceRow,
+        UnpairedRow,
+        PromptAnswerRow,
+        StepwiseRow,
     )
-    return next((name for kind, name in names if isinstance(value, kind)), "null")
+}
+
+
+def _joined(*sides: Side) -> tuple[Chat, ...]:
+    turns: Chat = ()
+    for side in sides:
+        if isinstance(side, str):
+            return ()
+        turns += side
+    return (turns,)
+
+
+def _digest(told: object) -> bytes:
+    return hashlib.blake2b(_encode(told).encode(), digest_size=KEY_BYTES).digest()

@@ -43,6 +43,9 @@ class Secrets:
     identity: Mapping[str, str] = field(repr=False)
     """Ed25519 private key of each service, PEM."""
 
+    catalog: str = field(repr=False)
+    """Key that the catalog encrypts stored credentials with, in hex."""
+
     api_key: str = field(repr=False)
     """The first API key: tenant ``default``, project ``default``."""
 
@@ -64,6 +67,7 @@ class Secrets:
             s3_access_key=kept("s3_access_key", _access_key),
             s3_secret_key=kept("s3_secret_key"),
             identity={name: kept(f"identity_{name}.pem", _identity_key) for name in services},
+            catalog=kept("catalog", lambda: randomness.token_hex(32)),
             api_key=kept("api_key", _api_key),
         )
 

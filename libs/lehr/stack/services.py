@@ -70,6 +70,8 @@ class Services:
         }
         if name == "gateway":
             own["BOOTSTRAP_KEY_SHA256"] = self.secrets.api_key_sha256
+        if name == "catalog":
+            own["SECRET_KEY"] = self.secrets.catalog
         return self._part(name, name, own, addresses)
 
     def _runner(self, node: Node, addresses: dict[str, str]) -> Part:

@@ -30,8 +30,15 @@ class TrainingPlan(BaseModel):
     model_dir: Path
     """Folder with config, weights (safetensors) and tokenizer of the base model."""
     dataset_file: Path
-    """JSON lines as uploaded; the trainer splits them as the plan's data section says."""
+    """Canonical rows (``rows.jsonl.zst``); the trainer splits them as the plan's data section
+    says."""
     validation_file: Path | None = None
+    images_file: Path | None = None
+    """Archive with the images of the dataset's rows, where they have any."""
+    validation_images_file: Path | None = None
+    tokens_file: Path | None = None
+    """Token table of the dataset; None where the trainer has to tokenise the rows itself."""
+    validation_tokens_file: Path | None = None
     resume_dir: Path | None = None
     """A checkpoint folder to continue from; None starts at step 0."""
     output_dir: Path

@@ -4,8 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from lehr.samples.rows import RowKind
 from lehr.training.spec import JobSpec
+
+Signal = Literal[
+    "sft", "continued_pretraining", "preference", "unpaired", "reward_based", "stepwise"
+]
+"""What a method learns from: its kind, as far as data is concerned."""
+
+ROW_KINDS: Mapping[Signal, tuple[RowKind, ...]] = {
+    "sft": ("messages", "prompt_completion", "text"),
+    "continued_pretraining": ("text",),
+    "preference": ("preference",),
+    # The two answers of a preference are a good and a bad one.
+    "unpaired": ("unpaired_preference", "preference"),
+    "reward_based": ("prompt_answer",),
+    "stepwise": ("stepwise",),
+}
+"""Kinds of dataset rows that each kind of method takes, the usual one first."""
+
+_TO_MAP: Mapping[RowKind, str] = {
+    "messages": "messages",
+    "prompt_completion": "prompt and completion",
+    "text": "text",
+    "preference": "chosen and rejected, and prompt where they do not hold it",
+    "unpaired_preference": "prompt, completion and label",
+    "prompt_answer": "prompt, and answer where there is one",
+    "stepwise": "prompt, completions and labels",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,11 +42,15 @@ class Method:
 
     method_id: str
     title: str
-    row_kinds: frozenset[str]
-    """Kinds of dataset rows it learns from: ``messages``, ``prompt_completion``."""
+    signal: Signal
     adapters: frozenset[str]
     source: str
     """Where its loss and defaults come from."""
+
+    @property
+    def row_kinds(self) -> tuple[RowKind, ...]:
+        """Kinds of dataset rows that it learns from, the usual one first."""
+        return ROW_KINDS[self.signal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +67,7 @@ METHODS: Mapping[str, Method] = {
     "sft": Method(
         method_id="sft",
         title="Supervised fine-tuning",
-        row_kinds=frozenset({"messages", "prompt_completion"}),
+        signal="sft",
         adapters=frozenset({"lora", "full"}),
         source="Ouyang et al. 2022, section 3.1; token cross-entropy on the answers only",
     ),
@@ -81,11 +113,14 @@ def problems(spec: JobSpec, *, row_kind: str | None = None) -> list[Problem]:
             Problem(field="adapter.type", description=f"{spec.method} trains {allowed} only")
         )
     if row_kind is not None and row_kind not in method.row_kinds:
-        kinds = " or ".join(sorted(method.row_kinds))
-        found.append(
-            Problem(
-                field="dataset",
-                description=f"{spec.method} needs {kinds} rows; this dataset has {row_kind} rows",
-            )
-        )
+        found.append(Problem(field="dataset", description=_wrong_rows(method, row_kind)))
     return found
+
+
+def _wrong_rows(method: Method, row_kind: str) -> str:
+    kinds = " or ".join(method.row_kinds)
+    maps = "; or ".join(_TO_MAP[kind] for kind in method.row_kinds)
+    return (
+        f"{method.method_id} needs {kinds} rows; this dataset has {row_kind} rows; "
+        f"add it again with a column map of {maps}"
+    )

@@ -103,6 +103,10 @@ class DataSpec(Section):
     """At most so many training rows, the first after the split; None for all."""
     max_eval_samples: int | None = Field(default=None, ge=1)
     """At most so many validation rows; None for all."""
+    packing: bool = False
+    """Put several samples into one row of ``max_length`` tokens; none of them sees another."""
+    chat_template: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")] | None = None
+    """A bundled template (``lehr.samples.templates``) in place of the model's own."""
 
     @model_validator(mode="after")
     def _one_source_of_validation(self) -> DataSpec:

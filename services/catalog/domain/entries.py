@@ -1,34 +1,90 @@
 """What the catalog holds: models and datasets, each at a revision that never changes."""
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
+from typing import Any
 
 from services.catalog.domain.errors import UploadRefused
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _ID = re.compile(r"[a-z]+_[0-9a-z]{26}\Z")
+_CHECKPOINT = re.compile(r"ckpt_[0-9a-z]{26}\Z")
 _REFERENCE = re.compile(r"([a-z0-9][a-z0-9._-]{0,62})(?:@([0-9a-f]{12,64}))?\Z")
 
-#: Formats that hold data and run nothing when they are read.
-SAFE_SUFFIXES = (".safetensors", ".json", ".jinja", ".txt", ".md", ".model")
-NEEDED_FILES = ("config.json", "tokenizer.json")
-FILE_COUNT_MAX = 500
-OBJECT_BYTES_MAX = 5 * 2**30
-"""Largest object of one signed upload (S3: 5 GiB)."""
+
+class EntryState(StrEnum):
+    """Where an entry is in its life."""
+
+    UPLOADING = "UPLOADING"
+    IMPORTING = "IMPORTING"
+    VALIDATING = "VALIDATING"
+    READY = "READY"
+    REFUSED = "REFUSED"
+
+
+S = EntryState
+
+MOVES: Mapping[EntryState, frozenset[EntryState]] = {
+    # What was announced may be announced again, with other sizes or another licence.
+    S.UPLOADING: frozenset({S.UPLOADING, S.VALIDATING}),
+    S.IMPORTING: frozenset({S.VALIDATING, S.REFUSED}),
+    # Back to UPLOADING when bytes that arrived are not those that were announced.
+    S.VALIDATING: frozenset({S.UPLOADING, S.READY, S.REFUSED}),
+    S.READY: frozenset(),
+    S.REFUSED: frozenset({S.UPLOADING, S.IMPORTING}),
+}
+
+WORKED_ON = frozenset({S.IMPORTING, S.VALIDATING})
+"""States in which the catalog has work to do."""
+
+TOLD = frozenset({S.READY, S.REFUSED})
+"""States that a commit waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file as announced by whoever uploads it."""
+    """One file as announced by whoever uploads it, or written by the catalog."""
 
     name: str
     size_bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where an entry came from."""
+
+    kind: str = "upload"
+    """upload, hub, s3 or checkpoint."""
+    origin: str = ""
+    """Hub id, S3 address without secrets, checkpoint id, or the uploader's words."""
+    commit: str = ""
+    """Commit of the hub, 40 hex digits; empty for other sources."""
+
+    @classmethod
+    def of_upload(cls, origin: str) -> "Source":
+        """Return the source of what somebody uploads; what it came from is his word."""
+        return cls(kind="checkpoint" if _CHECKPOINT.match(origin) else "upload", origin=origin)
+
+    @property
+    def is_uploaded(self) -> bool:
+        """Its files came as parts."""
+        return self.kind in ("upload", "checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far long work is."""
+
+    done_bytes: int = 0
+    total_bytes: int = 0
+    """0 while unknown."""
+    row_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,61 +97,138 @@ class RowProblem:
     lines: tuple[int, ...]
     """Line numbers of the first rows that have it, from 1."""
     is_error: bool
+    file: str = ""
+    """File that the lines are counted in; empty where the dataset has one file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A base model at one revision."""
+class Entry:
+    """What models and datasets share."""
 
-    model_id: str
     tenant: str
     project: str
     name: str
     revision: str
-    license: str
+    """SHA-256 in hex of what the entry is made of."""
     files: tuple[File, ...]
-    is_committed: bool = False
-    model_type: str = ""
-    parameter_count: int = 0
-    context_length: int = 0
-    """Tokens; 0 where neither model nor tokenizer says."""
+    license: str = ""
+    source: Source = Source()
+    acknowledged_by: str = ""
+    """Who answers for a licence that is unknown or non-commercial."""
+    state: EntryState = S.UPLOADING
+    refusal: str = ""
+    """Why it was refused, or why it is awaited once more; empty otherwise."""
+    progress: Progress = Progress()
     create_time: datetime | None = None
+    change_time: datetime | None = None
+    """When the state last changed, or the upload was last asked about."""
+
+    @property
+    def entry_id(self) -> str:
+        """The id, whatever the noun."""
+        raise NotImplementedError
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of all its objects begin with."""
+        raise NotImplementedError
+
+    @property
+    def uploads_prefix(self) -> str:
+        """What the keys of its uploaded parts begin with."""
+        return f"uploads/{self.tenant}/{self.entry_id}/"
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
+    @property
+    def is_ready(self) -> bool:
+        """It can be used."""
+        return self.state is S.READY
+
     def key(self, name: str) -> str:
-        """Return the object that holds a file."""
-        return f"models/{self.tenant}/{self.model_id}/{name}"
+        """Return the object that holds a file; no address for uploads is ever given for it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
-    """Rows at one revision, the SHA-256 of the uploaded bytes."""
+class Model(Entry):
+    """A base model at one revision."""
+
+    model_id: str
+    model_type: str = ""
+    parameter_count: int = 0
+    context_length: int = 0
+    """Tokens; 0 where neither model nor tokenizer says."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the message ModelFacts."""
+
+    @property
+    def entry_id(self) -> str:
+        """The id."""
+        return self.model_id
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of all its objects begin with."""
+        return f"models/{self.tenant}/{self.model_id}/"
+
+    def key(self, name: str) -> str:
+        """Return the object that holds a file."""
+        return f"{self.prefix}{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset(Entry):
+    """Rows at one revision."""
 
     dataset_id: str
-    tenant: str
-    project: str
-    name: str
-    file: File
-    is_committed: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Canonical field to column; empty where layouts are recognised."""
     row_kind: str = ""
     row_count: int = 0
     distinct_count: int = 0
+    image_row_count: int = 0
+    layouts: Mapping[str, int] = field(default_factory=dict)
+    """Rows of each layout."""
     problems: tuple[RowProblem, ...] = ()
-    create_time: datetime | None = None
+    row_files: tuple[str, ...] = ()
+    """Names of the files that hold rows, by the number that canonical rows give."""
+    rows_file: File | None = None
+    """The canonical rows, once they are written."""
+    images_file: File | None = None
+    """Images of the rows, where there are any."""
+    keys_file: File | None = None
+    """Digests of the rows and of their prompts."""
 
     @property
-    def revision(self) -> str:
-        """SHA-256 of the uploaded bytes, in hex."""
-        return self.file.sha256
+    def entry_id(self) -> str:
+        """The id."""
+        return self.dataset_id
 
     @property
-    def key(self) -> str:
-        """The object that holds the rows."""
-        return f"datasets/{self.tenant}/{self.dataset_id}/rows.jsonl"
+    def prefix(self) -> str:
+        """What the keys of all its objects begin with."""
+        return f"datasets/{self.tenant}/{self.dataset_id}/"
+
+    @property
+    def tokens_prefix(self) -> str:
+        """What the keys of its cached tokens begin with."""
+        return f"tokens/{self.tenant}/{self.dataset_id}/"
+
+    def key(self, name: str) -> str:
+        """Return the object that holds a file as it was uploaded."""
+        return f"{self.prefix}files/{name}"
+
+    def written_key(self, file: File) -> str:
+        """Return the object that holds a file which the catalog wrote.
+
+        Its content is part of the key: a worker that lost its claim and does not know it yet cannot
+        overwrite what another one has committed.
+        """
+        return f"{self.prefix}{file.sha256[:16]}/{file.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,50 +271,22 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_model_files(files: Sequence[File]) -> tuple[File, ...]:
-    """Return announced files of a model by name.
-
-    Raises:
-        UploadRefused: a needed one is missing, or one could run code.
-    """
-    names = [file.name for file in files]
-    if len(set(names)) != len(names) or not 0 < len(names) <= FILE_COUNT_MAX:
-        raise UploadRefused("files", f"must be 1 to {FILE_COUNT_MAX} files of different names")
-    for file in files:
-        check_file(file)
-        if not file.name.endswith(SAFE_SUFFIXES):
-            kinds = ", ".join(SAFE_SUFFIXES)
-            raise UploadRefused(
-                file.name, f"only {kinds} are taken; save weights as safetensors, leave code out"
-            )
-    for needed in NEEDED_FILES:
-        if needed not in names:
-            raise UploadRefused(needed, "is missing; a model needs it")
-    if not any(name.endswith(".safetensors") for name in names):
-        raise UploadRefused("files", "hold no weights; add *.safetensors")
-    return tuple(sorted(files, key=lambda file: file.name))
-
-
-def check_file(file: File) -> File:
-    """Return an announced file.
-
-    Raises:
-        UploadRefused: its name, size or digest is impossible.
-    """
-    if not _FILE_NAME.match(file.name):
-        raise UploadRefused(
-            "file.name", f"is {file.name[:80]!r}; use letters, digits, dot, dash, underscore"
-        )
-    if not 0 < file.size_bytes <= OBJECT_BYTES_MAX:
-        raise UploadRefused(
-            file.name, f"has {file.size_bytes} bytes; a file has 1 to {OBJECT_BYTES_MAX}"
-        )
-    if not _SHA256.match(file.sha256):
-        raise UploadRefused(file.name, "needs its SHA-256 as 64 hex digits")
-    return file
-
-
 def model_revision(files: Sequence[File]) -> str:
     """Return the revision of a model: SHA-256 over the names and digests of its files."""
-    listing = "".join(f"{file.sha256}  {file.name}\n" for file in files)
-    return hashlib.sha256(listing.encode()).hexdigest()
+    return hashlib.sha256(_listing(files)).hexdigest()
+
+
+def dataset_revision(files: Sequence[File], columns: Mapping[str, str]) -> str:
+    """Return the revision of a dataset.
+
+    A single file without a column map: the SHA-256 of its bytes. Else over the names and digests of
+    the files and, where there is one, the map as JSON with sorted keys.
+    """
+    if len(files) == 1 and not columns:
+        return files[0].sha256
+    mapped = json.dumps(columns, sort_keys=True, separators=(",", ":")) if columns else ""
+    return hashlib.sha256(_listing(files) + mapped.encode()).hexdigest()
+
+
+def _listing(files: Sequence[File]) -> bytes:
+    return "".join(f"{file.sha256}  {file.name}\n" for file in files).encode()

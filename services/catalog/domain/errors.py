@@ -1,6 +1,14 @@
 """What the catalog refuses, by name."""
 
-from lehr.errors import FailedPrecondition, FieldViolation, InvalidArgument, NotFound
+from lehr.errors import (
+    Aborted,
+    AlreadyExists,
+    FailedPrecondition,
+    FieldViolation,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+)
 
 
 class ModelNotFound(NotFound):
@@ -32,6 +40,7 @@ class ModelRefused(InvalidArgument):
         super().__init__(
             f"{field}: {description}",
             fields=[FieldViolation(field=field, description=description)],
+            field=field,
         )
 
 
@@ -44,6 +53,24 @@ class UploadRefused(InvalidArgument):
         super().__init__(
             f"{field}: {description}",
             fields=[FieldViolation(field=field, description=description)],
+            field=field,
+        )
+
+
+class LicenseNotAcknowledged(InvalidArgument):
+    """Somebody must answer for a licence that is unknown or not free, and nobody does."""
+
+    reason = "LICENSE_NOT_ACKNOWLEDGED"
+
+    def __init__(self, license_text: str, concern: str) -> None:
+        description = (
+            f"{license_text!r} {concern}; read it, and if you may use this, say so with"
+            " acknowledge_license (--acknowledge-license)"
+        )
+        super().__init__(
+            f"license: {description}",
+            fields=[FieldViolation(field="license", description=description)],
+            license=license_text,
         )
 
 
@@ -54,7 +81,9 @@ class ContentChanged(FailedPrecondition):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} was overwritten after its commit; upload it under another name", file=name
+            f"{name} is no longer what was committed: somebody changed the object store;"
+            " delete the entry and upload it again",
+            file=name,
         )
 
 
@@ -65,3 +94,45 @@ class UploadIncomplete(FailedPrecondition):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name} {why}; upload it again, then commit", file=name)
+
+
+class RevisionExists(AlreadyExists):
+    """What was imported is there already under the same name."""
+
+    reason = "REVISION_EXISTS"
+
+    def __init__(self, name: str, revision: str) -> None:
+        super().__init__(
+            f"{name}@{revision[:12]} holds the same already; use it", name=name, revision=revision
+        )
+
+
+class UploadClosed(FailedPrecondition):
+    """Parts are no longer awaited."""
+
+    reason = "UPLOAD_CLOSED"
+
+    def __init__(self, entry_id: str, state: str) -> None:
+        super().__init__(
+            f"{entry_id} is {state} and awaits no parts; add it again to see what is missing",
+            entry_id=entry_id,
+            state=state,
+        )
+
+
+class ClaimLost(Aborted):
+    """Another worker has taken the entry over, or it was deleted: what was done here is void."""
+
+    reason = "CLAIM_LOST"
+
+    def __init__(self, entry_id: str) -> None:
+        super().__init__(f"{entry_id} was taken over or deleted meanwhile", entry_id=entry_id)
+
+
+class RowsForServicesOnly(PermissionDenied):
+    """Canonical rows are an inner format."""
+
+    reason = "ROWS_FOR_SERVICES_ONLY"
+
+    def __init__(self) -> None:
+        super().__init__("rows_of is for services; ask for the dataset as it was uploaded")

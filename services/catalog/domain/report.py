@@ -1,135 +1,183 @@
 """The report of a dataset: every row is looked at, every kind of problem is counted once."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from lehr.errors import InvalidArgument
+from lehr.samples.notes import notes
 from lehr.samples.rows import Row
 from services.catalog.domain.entries import RowProblem
 
 LINES_SHOWN = 20
 KINDS_MAX = 100
 """Kinds of problem that are told apart; further ones are counted together."""
+ANY_FILE = -1
+"""The file of what belongs to none, or is counted together over many."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_DESCRIPTION_MAX = 300
+_FURTHER = "further problems of this kind"
 _INDEX = re.compile(r"\[\d+\]")
 _PLACE = re.compile(r" at (?:column|byte|character) \d+")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Rows of one file that are exact copies of earlier rows of the dataset."""
+
+    file: int
+    row_count: int
+    lines: tuple[int, ...]
+    """The first of them."""
+
+
 @dataclass(slots=True)
 class _Kind:
-    is_error: bool
+    told: str = ""
+    """What the first of them is, with its place; the description of a kind leaves places out."""
+    is_error: bool = False
     row_count: int = 0
     lines: list[int] = field(default_factory=list)
 
-    def add(self, line: int) -> None:
-        self.row_count += 1
-        if len(self.lines) < LINES_SHOWN:
-            self.lines.append(line)
+    def add(self, count: int, lines: Iterable[int]) -> None:
+        self.row_count += count
+        self.lines.extend(lines)
+        del self.lines[LINES_SHOWN:]
 
 
 class Report:
-    """Collects what is found in the rows of one dataset."""
+    """Collects what is found in rows; reports of parts are merged in the order of their rows."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._first_line: dict[bytes, int] = {}
-        self._row_kinds: dict[str, int] = {}
+        self._kinds: dict[tuple[int, str, str], _Kind] = {}
+        self._row_kinds: dict[str, dict[int, _Kind]] = {}
+        self._layouts: Counter[str] = Counter()
         self.row_count = 0
-
-    @property
-    def distinct_count(self) -> int:
-        """Rows that are not copies of an earlier one."""
-        return len(self._first_line)
+        """Rows that can be read."""
+        self.image_row_count = 0
 
     @property
     def row_kind(self) -> str:
-        """Kind of the rows; that of the first where they differ."""
-        return next(iter(self._row_kinds), "")
+        """Kind of most rows, the earlier one of two; empty where there are none."""
+        counts = {
+            kind: sum(one.row_count for one in files.values())
+            for kind, files in self._row_kinds.items()
+        }
+        return max(counts, key=counts.__getitem__, default="")
 
     @property
-    def is_accepted(self) -> bool:
-        """Whether nothing was found that forbids training on the rows."""
-        return not any(kind.is_error for kind in self._kinds.values())
+    def layouts(self) -> dict[str, int]:
+        """Rows of each layout by its name."""
+        return dict(sorted(self._layouts.items()))
 
-    def add_row(self, row: Row, *, line: int) -> None:
-        """Take a readable row into account."""
+    def add_row(
+        self, row: Row, layout: str, *, file: int, line: int, may_hold_controls: bool = True
+    ) -> None:
+        """Take a readable row into account; ``may_hold_controls`` as in ``notes``."""
         self.row_count += 1
-        self._row_kinds.setdefault(row.kind, line)
-        if row.kind != self.row_kind:
-            self._note(
-                "MIXED_KINDS",
-                f"is a {row.kind} row among {self.row_kind} rows; keep one kind a dataset",
-                line,
-                is_error=True,
-            )
-        key = row.key()[:16]
-        if self._first_line.setdefault(key, line) != line:
-            self._note(
-                "DUPLICATE_ROW",
-                "is an exact copy of an earlier row; copies stay on one side of the split",
-                line,
-            )
-        if _has_control(row):
-            self._note(
-                "CONTROL_CHARACTERS", "holds control characters; they are trained as is", line
-            )
-        self._look_at_turns(row, line)
+        self.image_row_count += row.has_images
+        self._layouts[layout] += 1
+        self._row_kinds.setdefault(row.kind, {}).setdefault(file, _Kind()).add(1, (line,))
+        for note in notes(row, may_hold_controls=may_hold_controls):
+            self.add(note.reason, note.description, file=file, line=line)
 
-    def add_unreadable(self, error: InvalidArgument, *, line: int) -> None:
-        """Take a line into account that is no row."""
-        where = _INDEX.sub("[]", error.facts.get("field", ""))
+    def add_unreadable(self, error: InvalidArgument, *, file: int, line: int) -> None:
+        """Take a row into account that is none."""
+        where = error.facts.get("field", "")
         what = error.fields[0].description if error.fields else error.message
-        told = f"{where} {_PLACE.sub('', what)}".strip()
-        self._note("ROW_INVALID", told[:300], line, is_error=True)
+        self.add(error.reason, f"{where} {what}".strip(), file=file, line=line, is_error=True)
 
-    def finish(self) -> tuple[RowProblem, ...]:
-        """Return the problems, errors first, most frequent first."""
-        if not self.row_count and not self._kinds:
-            self._note(
-                "NO_ROWS", "the file has no rows; write one JSON object a line", 1, is_error=True
-            )
+    def add(
+        self,
+        reason: str,
+        what: str,
+        *,
+        file: int,
+        line: int | None,
+        is_error: bool = False,
+        count: int = 1,
+    ) -> None:
+        """Take anything else into account; ``line`` is None where a whole file is meant."""
+        description = _PLACE.sub("", _INDEX.sub("[]", what))[:_DESCRIPTION_MAX]
+        kind = self._kind(file, reason, description, told=what[:_DESCRIPTION_MAX])
+        kind.is_error |= is_error
+        kind.add(count, () if line is None else (line,))
+
+    def merge(self, later: "Report") -> None:
+        """Take the report of the rows that follow into account."""
+        self.row_count += later.row_count
+        self.image_row_count += later.image_row_count
+        self._layouts += later._layouts
+        for row_kind, files in later._row_kinds.items():
+            mine = self._row_kinds.setdefault(row_kind, {})
+            for file, kind in files.items():
+                mine.setdefault(file, _Kind()).add(kind.row_count, kind.lines)
+        for key, kind in later._kinds.items():
+            known = self._kind(*key, told=kind.told)
+            known.is_error |= kind.is_error
+            known.add(kind.row_count, kind.lines)
+
+    def has_problems(self, file: int) -> bool:
+        """Tell whether anything was found in a file."""
+        return any(key[0] == file for key in self._kinds)
+
+    def finish(
+        self, *, files: Sequence[str], copies: Sequence[Copies], copied_rows: int
+    ) -> tuple[RowProblem, ...]:
+        """Return the problems, errors first, most frequent first.
+
+        ``files`` are their names by number; ``copied_rows`` is how many rows have ``copies``.
+        """
+        self._tell_mixed_kinds()
+        self._tell_copies(copies, copied_rows)
+        if not self.row_count and not any(kind.is_error for kind in self._kinds.values()):
+            what = "the file has no rows; write one JSON object a line"
+            self.add("NO_ROWS", what, file=0, line=1, is_error=True)
+        several = len(files) > 1
         problems = [
             RowProblem(
                 reason=reason,
-                description=description,
+                description=kind.told if kind.row_count == 1 and kind.told else description,
                 row_count=kind.row_count,
-                lines=tuple(kind.lines),
+                lines=() if file == ANY_FILE else tuple(kind.lines),
                 is_error=kind.is_error,
+                file=files[file] if several and file != ANY_FILE else "",
             )
-            for (reason, description), kind in self._kinds.items()
+            for (file, reason, description), kind in self._kinds.items()
         ]
         return tuple(sorted(problems, key=lambda one: (not one.is_error, -one.row_count)))
 
-    def _look_at_turns(self, row: Row, line: int) -> None:
-        roles = [turn["role"] for turn in row.turns]
-        if not roles:
-            return
-        if "assistant" not in roles:
-            self._note("NO_ANSWER", "has no assistant message, so nothing of it is trained", line)
-        elif roles[-1] != "assistant":
-            self._note("ENDS_WITHOUT_ANSWER", "does not end with an answer", line)
-        if next((role for role in roles if role not in ("system", "developer")), "") == "assistant":
-            self._note("BEGINS_WITH_ANSWER", "begins with an answer to no question", line)
+    def _tell_mixed_kinds(self) -> None:
+        most = self.row_kind
+        for row_kind, files in self._row_kinds.items():
+            if row_kind == most:
+                continue
+            what = f"is a {row_kind} row among {most} rows; keep one kind a dataset"
+            for file, found in files.items():
+                kind = self._kind(file, "MIXED_KINDS", what)
+                kind.is_error = True
+                kind.add(found.row_count, found.lines)
 
-    def _note(self, reason: str, description: str, line: int, *, is_error: bool = False) -> None:
-        key = (reason, description)
+    def _tell_copies(self, copies: Sequence[Copies], copied_rows: int) -> None:
+        extra = sum(one.row_count for one in copies)
+        what = (
+            f"{_counted(extra, 'extra copy', 'extra copies')} of "
+            f"{_counted(copied_rows, 'row', 'rows')}; copies stay on one side of the split"
+        )
+        for one in copies:
+            self._kind(one.file, "DUPLICATE_ROW", what).add(one.row_count, one.lines)
+
+    def _kind(self, file: int, reason: str, description: str, *, told: str = "") -> _Kind:
+        key = (file, reason, description)
         if key not in self._kinds and len(self._kinds) >= KINDS_MAX:
-            key = (reason, "further problems of this kind")
-        self._kinds.setdefault(key, _Kind(is_error)).add(line)
+            key = (file, reason, _FURTHER)
+        if key not in self._kinds and len(self._kinds) >= 2 * KINDS_MAX:
+            key = (ANY_FILE, reason, _FURTHER)
+        if key[2] == _FURTHER:
+            told = ""
+        return self._kinds.setdefault(key, _Kind(told=told))
 
 
-def _has_control(row: Row) -> bool:
-    return any(
-        _in_text(part) for part in (row.prompt, row.completion, *row.messages, row.tools or ())
-    )
-
-
-def _in_text(value: Any) -> bool:
-    if isinstance(value, str):
-        return _CONTROL.search(value) is not None
-    if isinstance(value, Mapping):
-        return any(map(_in_text, value.values()))
-    return isinstance(value, list | tuple) and any(map(_in_text, value))
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

@@ -14,6 +14,9 @@ from services.catalog.domain.errors import ModelRefused
 LENGTH_BYTES = 8
 HEADER_BYTES_MAX = 16 * 2**20
 """Longest header that is read; the format allows more, no file of 5 GiB needs it."""
+HEADERS_BYTES_MAX = 64 * 2**20
+"""Longest headers of one model together; a mixture of 100,000 tensors has 15 MB."""
+NAME_CHARACTERS_MAX = 500
 
 #: Bits of one element (safetensors, enum Dtype).
 _BITS = {
@@ -30,8 +33,12 @@ _BITS = {
 class Header:
     """What a weights file announces."""
 
-    parameter_count: int
-    tensor_count: int
+    tensors: tuple["Tensor", ...]
+
+    @property
+    def parameter_count(self) -> int:
+        """Elements of all tensors."""
+        return sum(tensor.count for tensor in self.tensors)
 
 
 def header_bytes(start: bytes, *, name: str, file_bytes: int) -> int:
@@ -57,7 +64,7 @@ def read_header(body: bytes, *, name: str, file_bytes: int) -> Header:
     """
     try:
         entries = json.loads(body.decode())
-        tensors = [_tensor(value) for key, value in entries.items() if key != "__metadata__"]
+        tensors = [_tensor(key, value) for key, value in entries.items() if key != "__metadata__"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ModelRefused(name, "is no safetensors file: its header cannot be read") from None
     if not tensors:
@@ -71,23 +78,39 @@ def read_header(body: bytes, *, name: str, file_bytes: int) -> Header:
         end = tensor.after
     if end != file_bytes - LENGTH_BYTES - len(body):
         raise ModelRefused(name, "is cut short or longer than its tensors")
-    return Header(
-        parameter_count=sum(tensor.count for tensor in tensors), tensor_count=len(tensors)
-    )
+    return Header(tensors=tuple(tensors))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tensor:
-    first: int
-    after: int
-    count: int
-    bits: int
+class Tensor:
+    """One tensor as a header announces it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """In the words of safetensors, for example BF16."""
+    first: int = 0
+    after: int = 0
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element."""
+        return _BITS[self.dtype]
 
 
-def _tensor(value: Any) -> _Tensor:
+def _tensor(name: str, value: Any) -> Tensor:
+    if len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
+        raise ValueError("no name")
     first, after = map(_whole, value["data_offsets"])
-    count = math.prod(map(_whole, value["shape"]))
-    return _Tensor(first=first, after=after, count=count, bits=_BITS[value["dtype"]])
+    shape, dtype = tuple(map(_whole, value["shape"])), value["dtype"]
+    if dtype not in _BITS:
+        raise ValueError("no dtype")
+    return Tensor(name=name, shape=shape, dtype=dtype, first=first, after=after)
 
 
 def _whole(value: Any) -> int:

@@ -1,102 +1,79 @@
 """Use cases of datasets."""
 
-import asyncio
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
-from lehr import faults
-from lehr.errors import InvalidArgument
-from lehr.events import outbox
-from lehr.events.catalog import DatasetAdded
 from lehr.ids import derived_id
 from lehr.rpc.auth import Caller
-from lehr.samples.rows import read_row
-from services.catalog.domain.entries import Dataset, File, Reference, check_file, check_name
-from services.catalog.domain.errors import DatasetNotFound, UploadRefused
-from services.catalog.domain.report import Report
-from services.catalog.handlers.uploads import Link, Shelves, verify
+from services.catalog.domain.announcing import check_columns, check_dataset_files, check_origin
+from services.catalog.domain.entries import (
+    Dataset,
+    File,
+    Reference,
+    Source,
+    check_name,
+    dataset_revision,
+)
+from services.catalog.domain.errors import DatasetNotFound, RowsForServicesOnly
+from services.catalog.domain.licenses import OWN, Terms
+from services.catalog.handlers.uploads import Link, Missing, Shelves, settled, signed
 from services.catalog.storage import entries
-
-FILE_NAME = "rows.jsonl"
-LINE_BYTES_MAX = 32 * 2**20
-"""Longest line that is read as a row."""
 
 
 async def add_dataset(
-    shelves: Shelves, *, caller: Caller, name: str, file: File
-) -> tuple[Dataset, Link]:
-    """Register a dataset and return where its file goes; no address when this revision is there.
+    shelves: Shelves,
+    *,
+    caller: Caller,
+    name: str,
+    files: Sequence[File],
+    columns: Mapping[str, str],
+    terms: Terms,
+) -> tuple[Dataset, Missing]:
+    """Register a dataset and return where the missing parts of its files go.
 
     Raises:
-        UploadRefused: name, size or kind of file is not taken.
+        UploadRefused: name, size or kind of a file, the column map or the licence is not taken.
+        LicenseNotAcknowledged: nobody answers for the licence.
     """
-    check_name(name)
-    check_file(file)
-    if not file.name.endswith((".jsonl", ".ndjson")):
-        raise UploadRefused("file.name", f"is {file.name!r}; give JSON lines, *.jsonl")
-    dataset_id = derived_id("ds", caller.tenant, f"{caller.project}/{name}@{file.sha256}")
+    checked, mapped = check_dataset_files(files), check_columns(columns)
+    revision = dataset_revision(checked, mapped)
+    key = f"{caller.project}/{check_name(name)}@{revision}"
+    license_text, acknowledged_by = terms.recorded(empty_means=OWN, principal=caller.principal)
     wanted = Dataset(
-        dataset_id=dataset_id, tenant=caller.tenant, project=caller.project, name=name, file=file
+        dataset_id=derived_id("ds", caller.tenant, key),
+        tenant=caller.tenant,
+        project=caller.project,
+        name=name,
+        revision=revision,
+        files=checked,
+        columns=mapped,
+        license=license_text,
+        source=Source(origin=check_origin(terms.origin)),
+        acknowledged_by=acknowledged_by,
     )
     async with shelves.db.transaction() as conn:
         await entries.add_dataset(conn, wanted)
-        dataset = await entries.find_dataset(
-            conn, caller.tenant, caller.project, Reference(entry_id=dataset_id)
-        )
-    if dataset is None:
-        raise DatasetNotFound(dataset_id)
-    url = ""
-    if not dataset.is_committed:
-        url = shelves.objects.presign_put(dataset.key, shelves.link_lifetime)
-    return dataset, Link(file=file, url=url)
+    dataset = await get_dataset(shelves, caller=caller, dataset=wanted.dataset_id, ready=False)
+    return dataset, await signed(shelves, dataset)
 
 
-async def commit_dataset(
-    shelves: Shelves, *, caller: Caller, dataset_id: str
-) -> tuple[Dataset, bool]:
-    """Verify the file, look at every row, and accept the dataset or refuse it.
-
-    Returns the dataset with its report, and whether it was accepted; a refused one is removed.
+async def commit_dataset(shelves: Shelves, *, caller: Caller, dataset_id: str) -> Dataset:
+    """Have a dataset validated and wait some seconds for the end; twice is the same as once.
 
     Raises:
         DatasetNotFound: the project has no such dataset.
-        UploadIncomplete: the file has not arrived as announced; it may be sent again.
+        UploadIncomplete: a file has not arrived as announced; it may be sent again.
     """
-    dataset = await get_dataset(shelves, caller=caller, dataset=dataset_id, committed=False)
-    if dataset.is_committed:
-        return dataset, True
-    await verify(shelves.objects, {dataset.key: dataset.file})
-    report = await asyncio.to_thread(_report_on, await rows_file(shelves, dataset))
-    problems = report.finish()
-    checked = replace(
-        dataset,
-        row_kind=report.row_kind,
-        row_count=report.row_count,
-        distinct_count=report.distinct_count,
-        problems=problems,
-    )
-    if not report.is_accepted:
-        await forget_dataset(shelves, dataset)
-        return checked, False
-    async with shelves.db.transaction() as conn:
-        if await entries.commit_dataset(conn, checked):
-            event = DatasetAdded(
-                tenant=dataset.tenant,
-                dataset_id=dataset_id,
-                name=dataset.name,
-                revision=dataset.revision,
-                row_count=checked.row_count,
-            )
-            await outbox.add(conn, event, sequence=1, source="catalog")
-    await faults.hit("catalog.commit_dataset.after_row")
-    return await get_dataset(shelves, caller=caller, dataset=dataset_id), True
+    found = await settled(shelves, caller=caller, entry_id=dataset_id, noun="ds")
+    if not isinstance(found, Dataset):
+        raise DatasetNotFound(dataset_id)
+    return found
 
 
 async def get_dataset(
-    shelves: Shelves, *, caller: Caller, dataset: str, committed: bool = True
+    shelves: Shelves, *, caller: Caller, dataset: str, ready: bool = True
 ) -> Dataset:
-    """Return a dataset by name, name@revision or id.
+    """Return a dataset by name, name@revision or id; by id in any state unless it must be ready.
 
     Raises:
         DatasetNotFound: the project has none.
@@ -104,7 +81,7 @@ async def get_dataset(
     reference = Reference.parse(dataset, noun="ds", field="dataset")
     async with shelves.db.connection() as conn:
         found = await entries.find_dataset(conn, caller.tenant, caller.project, reference)
-    if found is None or (committed and not found.is_committed):
+    if found is None or (ready and not found.is_ready):
         raise DatasetNotFound(dataset)
     return found
 
@@ -112,54 +89,47 @@ async def get_dataset(
 async def list_datasets(
     shelves: Shelves, *, caller: Caller, text: str, after: tuple[str, str], limit: int
 ) -> list[Dataset]:
-    """Return committed datasets by name."""
+    """Return ready datasets by name."""
     async with shelves.db.connection() as conn:
         return await entries.datasets_named(conn, caller.tenant, caller.project, text, after, limit)
 
 
 async def rows_file(shelves: Shelves, dataset: Dataset) -> Path:
-    """Return a local copy of the rows as uploaded."""
-    name = f"dataset-{dataset.dataset_id}"
-    file = replace(dataset.file, name=FILE_NAME)
-    return await shelves.cache.folder(name, {dataset.key: file}) / FILE_NAME
+    """Return a local copy of the canonical rows of a ready dataset."""
+    return await _written(shelves, dataset, dataset.rows_file)
 
 
-async def forget_dataset(shelves: Shelves, dataset: Dataset) -> None:
-    """Remove an upload that came to nothing, unless it was committed meanwhile."""
-    # The object goes while the row is locked: a commit that comes now waits and finds nothing.
-    async with shelves.db.transaction() as conn:
-        if await entries.forget_dataset(conn, dataset):
-            await shelves.objects.delete([dataset.key])
-            await shelves.cache.forget(f"dataset-{dataset.dataset_id}")
+async def images_file(shelves: Shelves, dataset: Dataset) -> Path | None:
+    """Return a local copy of the archive of images; None where the rows have none."""
+    if dataset.images_file is None:
+        return None
+    return await _written(shelves, dataset, dataset.images_file)
 
 
-def look_at_lines(file: BinaryIO, *, line_bytes_max: int = LINE_BYTES_MAX) -> Report:
-    """Look at every line of a file, one at a time."""
-    report = Report()
-    number = 0
-    while raw := file.readline(line_bytes_max + 1):
-        number += 1
-        try:
-            if len(raw.rstrip(b"\r\n")) > line_bytes_max:
-                raise InvalidArgument(f"is longer than {line_bytes_max} bytes; split the row")
-            line = _text(raw, number)
-            if line:
-                report.add_row(read_row(line, number=number), line=number)
-        except InvalidArgument as error:
-            report.add_unreadable(error, line=number)
-        # The rest of an endless line is skipped, not read as further rows.
-        while not raw.endswith(b"\n") and (raw := file.readline(line_bytes_max)):
-            continue
-    return report
+async def keys_file(shelves: Shelves, dataset: Dataset) -> Path:
+    """Return a local copy of the digests of rows and prompts."""
+    return await _written(shelves, dataset, dataset.keys_file)
 
 
-def _report_on(path: Path) -> Report:
-    with path.open("rb") as file:
-        return look_at_lines(file)
+def dataset_links(
+    shelves: Shelves, dataset: Dataset, *, caller: Caller, canonical: bool
+) -> list[Link]:
+    """Return signed addresses of what was uploaded, or of the canonical rows and images.
+
+    Raises:
+        RowsForServicesOnly: somebody from outside asks for the canonical rows.
+    """
+    sign, lifetime = shelves.objects.presign_get, shelves.link_lifetime
+    if not canonical:
+        return [Link(file=one, url=sign(dataset.key(one.name), lifetime)) for one in dataset.files]
+    if caller.service == "gateway":
+        raise RowsForServicesOnly
+    written = [one for one in (dataset.rows_file, dataset.images_file) if one is not None]
+    return [Link(file=one, url=sign(dataset.written_key(one), lifetime)) for one in written]
 
 
-def _text(raw: bytes, number: int) -> str:
-    try:
-        return raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+async def _written(shelves: Shelves, dataset: Dataset, file: File | None) -> Path:
+    if file is None:
+        raise DatasetNotFound(dataset.dataset_id)
+    name = f"dataset-{dataset.dataset_id}-{file.sha256[:16]}"
+    return await shelves.cache.folder(name, {dataset.written_key(file): file}) / file.name

@@ -125,7 +125,7 @@ def _row_warnings(resolved: Resolved) -> list[str]:
 
 def _schedule_warnings(spec: JobSpec, resolved: Resolved) -> list[str]:
     found = []
-    steps = total_steps(spec, train_count=resolved.data.train_count)
+    steps = total_steps(spec, resolved.data)
     if not resolved.data.validation_count and spec.script is None:
         found.append("early stopping is off and no Best is chosen, because there is no validation")
     elif spec.training.eval_steps > steps:

@@ -30,6 +30,13 @@ class DataFacts:
     untrainable_count: int
     token_count: int
     trained_token_count: int
+    packed_row_count: int = 0
+    """Rows that the training samples are packed into; 0 where each has a row of its own."""
+
+    @property
+    def batch_row_count(self) -> int:
+        """Rows of one pass over the training samples."""
+        return self.packed_row_count or self.train_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +86,13 @@ class Plan:
         return self.offers[0].price.currency
 
 
-def total_steps(spec: JobSpec, *, train_count: int) -> int:
+def total_steps(spec: JobSpec, data: DataFacts) -> int:
     """Return the optimiser steps of the whole schedule; each GPU gets its share of the rows."""
     if spec.script is not None:
         return spec.script.total_steps
-    if not train_count:
+    if not data.batch_row_count:
         return 0
-    return count_steps(math.ceil(train_count / spec.gpus), spec.training).total
+    return count_steps(math.ceil(data.batch_row_count / spec.gpus), spec.training).total
 
 
 NOT_DONE = (
@@ -116,7 +123,7 @@ def make_plan(
     times: tuple[datetime, datetime],
 ) -> Plan:
     """Freeze a plan; ``owner`` is tenant and project, ``times`` when it is made and expires."""
-    steps = total_steps(spec, train_count=resolved.data.train_count)
+    steps = total_steps(spec, resolved.data)
     work = Work(
         parameter_count=resolved.parameter_count,
         train_tokens=resolved.data.token_count,

@@ -52,6 +52,11 @@ class RunFolder:
         return self.root / "resume"
 
     @property
+    def model_file(self) -> Path:
+        """Names the revision of the model that must stay on this node as long as the run."""
+        return self.root / "model"
+
+    @property
     def home_dir(self) -> Path:
         """Home and working folder of the trainer."""
         return self.root / "home"
@@ -105,6 +110,10 @@ class StateDir:
             InvalidArgument: that is no id, and could name another folder.
         """
         return RunFolder(root=self.runs_dir / parse_id(run_id, "run"))
+
+    def runs(self) -> list[RunFolder]:
+        """Return the folders of all runs."""
+        return [RunFolder(root=root) for root in self.runs_dir.iterdir()]
 
     def tidy(self, *, living: Collection[str]) -> None:
         """Remove what dead runs and broken downloads left."""

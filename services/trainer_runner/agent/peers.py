@@ -110,8 +110,8 @@ class Peers:
     async def dataset_files(
         self, grant: Grant, dataset_id: str
     ) -> tuple[str, tuple[FileLink, ...]]:
-        """Return the revision of a dataset and its files."""
-        request = catalog.DownloadFilesRequest(dataset=dataset_id)
+        """Return the revision of a dataset, its canonical rows, images and token tables."""
+        request = catalog.DownloadFilesRequest(rows_of=dataset_id)
         with _on_behalf_of(grant):
             found = await self._catalog.DownloadFiles(request)
         return found.revision, _links(found.files)

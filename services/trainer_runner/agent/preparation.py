@@ -22,6 +22,12 @@ from lehr.training.ends import RunEnd
 from lehr.training.plan import TrainingPlan
 from lehr.training.spec import JobSpec
 from services.trainer_runner.agent.batches import Origin
+from services.trainer_runner.agent.datasets import (
+    DatasetFiles,
+    Datasets,
+    check_revision,
+    tokens_name,
+)
 from services.trainer_runner.agent.folders import RunFolder
 from services.trainer_runner.agent.leases import Ending, Grant
 from services.trainer_runner.agent.models import Models
@@ -95,8 +101,10 @@ class Preparation:
         for words in point.skipped:
             spool.add_line(f"A checkpoint was skipped: {words}", level="warning")
         stored_step = await self._open_series(spool)
-        model_dir = await self._model(grant, found, spool)
-        dataset, validation = await self._datasets(grant, found, folder)
+        model_dir = await self._model(grant, found, folder, spool)
+        tokens = await asyncio.to_thread(tokens_name, model_dir, spec)
+        datasets = Datasets(self._peers, self._transfer, folder.input_dir, tokens=tokens)
+        dataset, validation = await self._datasets(grant, found, datasets)
         if point.files:
             await self._resume_files(grant, point.files, folder.resume_dir)
             spool.add_line(f"Resuming from the checkpoint of step {point.step}.", level="info")
@@ -111,8 +119,12 @@ class Preparation:
             dataset_revision=found.dataset_revision,
             validation_revision=found.validation_revision or None,
             model_dir=model_dir,
-            dataset_file=dataset,
-            validation_file=validation,
+            dataset_file=dataset.rows,
+            images_file=dataset.images,
+            tokens_file=dataset.tokens,
+            validation_file=validation.rows if validation else None,
+            validation_images_file=validation.images if validation else None,
+            validation_tokens_file=validation.tokens if validation else None,
             resume_dir=folder.resume_dir if point.files else None,
             output_dir=folder.output_dir,
             progress_file=folder.progress_file,
@@ -134,11 +146,11 @@ class Preparation:
         spool.mark_opened()
         return stored
 
-    async def _model(self, grant: Grant, found: RunPlan, spool: Spool) -> Path:
+    async def _model(self, grant: Grant, found: RunPlan, folder: RunFolder, spool: Spool) -> Path:
         async def get() -> Path:
             revision, files = await self._peers.model_files(grant, found.model_id)
-            _check_revision("model", found.model_name, revision, found.model_revision)
-            return await self._models.get(revision, files)
+            check_revision("model", found.model_name, revision, found.model_revision)
+            return await self._models.get(revision, files, folder)
 
         place = await self._patiently(f"model {found.model_name}", get)
         spool.add_line(
@@ -147,24 +159,19 @@ class Preparation:
         return place
 
     async def _datasets(
-        self, grant: Grant, found: RunPlan, folder: RunFolder
-    ) -> tuple[Path, Path | None]:
-        async def get(dataset_id: str, revision: str, name: str) -> Path:
-            have, files = await self._peers.dataset_files(grant, dataset_id)
-            _check_revision("dataset", dataset_id, have, revision)
-            if len(files) != 1:
-                raise InvalidArgument(f"dataset {dataset_id} has {len(files)} files, not one")
-            return await self._transfer.download(files[0], folder.input_dir, name=name)
-
+        self, grant: Grant, found: RunPlan, datasets: Datasets
+    ) -> tuple[DatasetFiles, DatasetFiles | None]:
         training = await self._patiently(
             "the dataset",
-            lambda: get(found.dataset_id, found.dataset_revision, "dataset.jsonl"),
+            lambda: datasets.get(grant, found.dataset_id, found.dataset_revision, "dataset"),
         )
         if not found.validation_dataset_id:
             return training, None
         validation = await self._patiently(
             "the validation dataset",
-            lambda: get(found.validation_dataset_id, found.validation_revision, "validation.jsonl"),
+            lambda: datasets.get(
+                grant, found.validation_dataset_id, found.validation_revision, "validation"
+            ),
         )
         return training, validation
 
@@ -241,11 +248,3 @@ def _spec(found: RunPlan) -> JobSpec:
             f"This node does not understand the job's spec ({problems.error_count()} problems); "
             "its software may be older than the scheduler's.",
         ) from None
-
-
-def _check_revision(kind: str, name: str, have: str, want: str) -> None:
-    if have != want:
-        raise FailedPrecondition(
-            f"{kind} {name} is at revision {have[:12]}, the job was launched with {want[:12]}",
-            reason="REVISION_DIFFERS",
-        )

@@ -10,9 +10,8 @@ from transformers import set_seed
 
 from lehr.errors import FieldViolation, InvalidArgument
 from lehr.samples.prepare import PreparedData, describe, prepare
-from lehr.samples.rows import read_rows
-from lehr.samples.tokens import SampleTokenizer
 from lehr.training.ends import RunEnd
+from lehr.training.packable import check_packing
 from lehr.training.plan import TrainingPlan
 from lehr.training.progress import ProgressClock
 from lehr.training.reports import LogReport
@@ -29,6 +28,7 @@ from services.trainer_runner.trainer.callbacks.course import (
     RunEnded,
     TorchBackend,
 )
+from services.trainer_runner.trainer.data.tables import open_tables
 from services.trainer_runner.trainer.environment import Environment, differences, fix_environment
 from services.trainer_runner.trainer.methods.sft import AnswerTrainer, run_loop
 
@@ -63,7 +63,7 @@ def train(plan: TrainingPlan, report: Reporter, stop: StopFlag, *, threads: int)
         data = _data(plan, report, render_time)
         if resumed is not None:
             _tell_resume(resumed, environment, report)
-        steps = count_steps(len(data.train), plan.spec.training)
+        steps = count_steps(data.row_count, plan.spec.training)
         course = Course(
             plan,
             cadence=_cadence(plan, steps, data),
@@ -99,14 +99,8 @@ def _render_time(resumed: Resumed | None) -> datetime:
 
 
 def _data(plan: TrainingPlan, report: Reporter, render_time: datetime) -> PreparedData:
-    tokenizer = SampleTokenizer.load(plan.model_dir, now=render_time)
-    held_out = plan.validation_file
-    data = prepare(
-        list(read_rows(plan.dataset_file)),
-        tokenizer=tokenizer,
-        data=plan.spec.data,
-        validation_rows=None if held_out is None else list(read_rows(held_out)),
-    )
+    table, validation_table, context = open_tables(plan, render_time)
+    data = prepare(table, data=plan.spec.data, context=context, validation_table=validation_table)
     for line in describe(data.facts):
         report(LogReport(text=line))
     if not data.validation and plan.spec.early_stopping.patience is not None:
@@ -154,6 +148,9 @@ def _train_to_end(run: _Run, course: Course) -> None:
     set_seed(plan.spec.training.seed)
     model = adapter.build(plan, plan.resume_dir)
     _refuse_unknown_tokens(model, run.data)
+    if run.data.packs:
+        config = model.config.get_text_config()
+        check_packing(config.model_type, config._attn_implementation)
     trainer = AnswerTrainer(
         plan,
         model,
@@ -183,7 +180,7 @@ def _train_to_end(run: _Run, course: Course) -> None:
 def _refuse_unknown_tokens(model: Any, data: PreparedData) -> None:
     """Look before the model does: a GPU's answer to an unknown token is a crash without a name."""
     known = model.get_input_embeddings().num_embeddings
-    highest = max(max(sample.token_ids) for sample in (*data.train, *data.validation))
+    highest = max(data.train.highest_token(), data.validation.highest_token())
     if highest >= known:
         raise InvalidArgument(
             f"the tokenizer gives token {highest}, and the model knows {known} tokens only; "

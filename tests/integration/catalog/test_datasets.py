@@ -9,9 +9,9 @@ import pytest
 
 from lehr.api.catalog.v1 import catalog_pb2 as pb
 from lehr.api.catalog.v1 import catalog_pb2_grpc
-from lehr.client import AsyncClient
+from lehr.client import AsyncClient, transfer
 from lehr.client.connection import Connection, Endpoint
-from lehr.errors import InvalidArgument, NotFound
+from lehr.errors import FailedPrecondition, InvalidArgument, NotFound
 from lehr.stack.ports import LOOPBACK
 from tests.support.doors import FIRST_KEY
 from tests.support.one_service import OneService
@@ -137,20 +137,23 @@ async def test_an_empty_file_is_refused_before_it_is_sent(
         await client.datasets.upload(path, name="empty")
 
 
-async def test_a_file_that_arrived_altered_is_not_committed(
-    gateway: OneService, tmp_path: Path
+async def test_a_file_that_arrived_altered_is_not_committed_and_may_be_sent_again(
+    gateway: OneService, client: AsyncClient, tmp_path: Path
 ) -> None:
+    path = write(tmp_path, chat("altered", "a"))
     connection = Connection(Endpoint(address=f"{LOOPBACK}:{gateway.port}", api_key=FIRST_KEY))
     stub = catalog_pb2_grpc.CatalogServiceStub(connection.channel)
-    announced = pb.AddDatasetRequest(name="altered")
-    announced.file.name, announced.file.size_bytes = "x.jsonl", 3
-    announced.file.sha256 = "0" * 64
+    announced = pb.AddDatasetRequest(name="altered", files=[transfer.describe(path)])
     added = await connection.call(stub.AddDataset, announced)
-    httpx.put(added.file.url, content=b"abc", trust_env=False).raise_for_status()
+    [part] = added.uploads[0].missing_parts
+    evil = path.read_bytes().upper()
+    httpx.put(part.url, content=evil, trust_env=False).raise_for_status()
 
     commit = pb.CommitDatasetRequest(dataset_id=added.dataset_id)
-    with pytest.raises(Exception, match="SHA-256") as refusal:
+    with pytest.raises(FailedPrecondition, match="SHA-256") as refusal:
         await connection.call(stub.CommitDataset, commit)
     await connection.close()
+    answer = await client.datasets.upload(path, name="altered")
 
-    assert getattr(refusal.value, "reason", "") == "UPLOAD_INCOMPLETE"
+    assert refusal.value.reason == "UPLOAD_INCOMPLETE"
+    assert answer.is_accepted

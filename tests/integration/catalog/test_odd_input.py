@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +13,13 @@ from lehr.api.catalog.v1 import catalog_pb2 as pb
 from lehr.api.catalog.v1 import catalog_pb2_grpc
 from lehr.api.common.v1.common_pb2 import Page
 from lehr.client import AsyncClient, transfer
-from lehr.client.connection import Connection, Endpoint
-from lehr.errors import FailedPrecondition, InvalidArgument, NotFound
-from lehr.stack.ports import LOOPBACK
+from lehr.errors import InvalidArgument, NotFound, PermissionDenied
+from lehr.samples.canonical import read_canonical
 from tests.integration.catalog.test_datasets import chat, write
-from tests.support.doors import FIRST_KEY, a_client
+from tests.support.doors import a_client
 from tests.support.one_service import OneService
 
 Stub = catalog_pb2_grpc.CatalogServiceStub
-
-
-@pytest.fixture
-async def call(gateway: OneService) -> AsyncIterator[Callable[..., Any]]:
-    """Call a method of the catalog with a message of one's own."""
-    connection = Connection(Endpoint(address=f"{LOOPBACK}:{gateway.port}", api_key=FIRST_KEY))
-    stub = Stub(connection.channel)
-
-    async def ask(method: str, request: Any) -> Any:
-        return await connection.call(getattr(stub, method), request)
-
-    yield ask
-    await connection.close()
 
 
 @pytest.fixture
@@ -157,31 +143,52 @@ async def test_a_size_that_was_announced_wrong_may_be_announced_again(
     path = write(tmp_path, chat("again", "a"))
     wrong = transfer.describe(path)
     wrong.size_bytes += 1
-    await call("AddDataset", pb.AddDatasetRequest(name="again", file=wrong))
+    await call("AddDataset", pb.AddDatasetRequest(name="again", files=[wrong]))
 
     answer = await client.datasets.upload(path, name="again")
 
     assert answer.is_accepted
 
 
-async def test_bytes_that_were_exchanged_after_the_commit_are_not_used(
-    call: Any, client: AsyncClient, tmp_path: Path
+async def put_all(uploads: Any, folder: Path) -> dict[str, str]:
+    """Send every missing part of an upload; return the address of each file's first part."""
+    paths = {one.file.name: folder / one.file.name for one in uploads}
+    await transfer.upload_parts(paths, uploads, transfer.Account(None))
+    return {one.file.name: one.missing_parts[0].url for one in uploads}
+
+
+async def test_an_overwrite_through_an_upload_address_after_the_commit_has_no_effect(
+    catalog: OneService, call: Any, client: AsyncClient, tmp_path: Path
 ) -> None:
     path = write(tmp_path, chat("exchanged", "a"))
-    announced = pb.AddDatasetRequest(name="exchanged", file=transfer.describe(path))
+    announced = pb.AddDatasetRequest(name="exchanged", files=[transfer.describe(path)])
     added = await call("AddDataset", announced)
-    await transfer.upload(path, added.file)
+    urls = await put_all(added.uploads, tmp_path)
     await call("CommitDataset", pb.CommitDatasetRequest(dataset_id=added.dataset_id))
     evil = path.read_bytes().replace(b"exchanged", b"EXCHANGED")
 
-    httpx.put(added.file.url, content=evil, trust_env=False).raise_for_status()
-    links = await call("DownloadFiles", pb.DownloadFilesRequest(dataset="exchanged"))
+    httpx.put(urls[path.name], content=evil, trust_env=False).raise_for_status()
+    await client.datasets.download("exchanged", tmp_path / "got")
+    async with catalog.called_by("trainer_runner", tenant="default") as channel:
+        request = pb.DownloadFilesRequest(rows_of=added.dataset_id)
+        links = (await Stub(channel).DownloadFiles(request, timeout=30)).files
+    await transfer.download(links, tmp_path / "rows")
 
-    with pytest.raises(FailedPrecondition, match="SHA-256"):
-        await transfer.download(links.files, tmp_path / "got")
+    assert (tmp_path / "got" / path.name).read_bytes() == path.read_bytes()
+    [row] = read_canonical(tmp_path / "rows" / "rows.jsonl.zst")
+    assert "EXCHANGED" not in str(row)
 
 
-async def test_a_tokenizer_that_a_tenant_exchanged_reaches_nobody(
+async def test_canonical_rows_are_for_services_alone(
+    call: Any, client: AsyncClient, tmp_path: Path
+) -> None:
+    answer = await client.datasets.upload(write(tmp_path, chat("inner", "a")), name="inner")
+
+    with pytest.raises(PermissionDenied, match="for services"):
+        await call("DownloadFiles", pb.DownloadFilesRequest(rows_of=answer.dataset.dataset_id))
+
+
+async def test_a_tokenizer_that_a_tenant_exchanges_stays_what_it_was_for_all(
     catalog: OneService,
     call: Any,
     client: AsyncClient,
@@ -192,23 +199,20 @@ async def test_a_tokenizer_that_a_tenant_exchanged_reaches_nobody(
     # Both tenants have the same public model, so they share one copy on the catalog's disk.
     files = [transfer.describe(path) for path in sorted(toy_model.iterdir())]
     added = await call("AddModel", pb.AddModelRequest(name="shared", files=files, license="MIT"))
-    links = {link.name: link for link in added.files}
-    for name, link in links.items():
-        await transfer.upload(toy_model / name, link)
+    urls = await put_all(added.uploads, toy_model)
     await call("CommitModel", pb.CommitModelRequest(model_id=added.model_id))
     await stranger.models.add(toy_model, name="shared", license="MIT")
     await stranger.datasets.upload(write(tmp_path, chat("q", "a")), name="theirs")
     before = await stranger.datasets.preview("theirs", model="shared")
 
     evil = json.dumps({"chat_template": "{{ 'evil' }}"}).encode()
-    url = links["tokenizer_config.json"].url
-    httpx.put(url, content=evil, trust_env=False).raise_for_status()
+    httpx.put(urls["tokenizer_config.json"], content=evil, trust_env=False).raise_for_status()
     # A restart empties the copies; the first to ask fetches them again.
     catalog.control.stop()
     catalog.control.start()
     await client.datasets.upload(write(tmp_path, chat("q", "a")), name="ours")
-    with pytest.raises(FailedPrecondition, match="overwritten after its commit"):
-        await client.datasets.preview("ours", model="shared")
+    ours = await client.datasets.preview("ours", model="shared")
 
     after = await stranger.datasets.preview("theirs", model="shared")
     assert list(after) == list(before)
+    assert [one.text for one in ours] == [one.text for one in before]

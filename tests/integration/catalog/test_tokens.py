@@ -101,7 +101,7 @@ async def test_a_model_that_asks_to_run_code_is_refused_and_removed(
     (tmp_path / "config.json").write_text(json.dumps(config))
 
     with pytest.raises(InvalidArgument, match="auto_map"):
-        await client.models.add(tmp_path, name="evil", license="unknown")
+        await client.models.add(tmp_path, name="evil", license="MIT")
 
     assert "evil" not in [one.name for one in await client.models.list()]
 
@@ -114,7 +114,7 @@ async def test_a_pickle_is_refused_before_it_is_sent(
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
 
     with pytest.raises(InvalidArgument, match=r"pytorch_model\.bin"):
-        await client.models.add(tmp_path, name="pickled", license="unknown")
+        await client.models.add(tmp_path, name="pickled", license="MIT")
 
 
 async def test_weights_cut_short_are_refused(
@@ -126,7 +126,7 @@ async def test_weights_cut_short_are_refused(
     weights.write_bytes(weights.read_bytes()[:-100])
 
     with pytest.raises(InvalidArgument, match="cut short"):
-        await client.models.add(tmp_path, name="short", license="unknown")
+        await client.models.add(tmp_path, name="short", license="MIT")
 
 
 async def test_a_new_revision_of_a_name_is_what_is_shown_and_counted(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from lehr.errors import NotFound, Unavailable
-from lehr.objects import Digest, ObjectStore
+from lehr.objects import Digest, ObjectDiffers, ObjectNotFound, ObjectStore
 from tests.integration.lehr.lib_servers import ObjectServer
 
 MINUTE = timedelta(minutes=1)
@@ -53,6 +53,66 @@ async def test_a_file_in_several_parts_comes_back_whole_with_its_digest(
 
     assert received == await objects.sha256("models/t1/weights") == proof
     assert (tmp_path / "down").read_bytes() == content
+
+
+def proof(content: bytes) -> Digest:
+    """Return what was read of some bytes."""
+    return Digest(hashlib.sha256(content).hexdigest(), len(content))
+
+
+@pytest.mark.parametrize("sizes", [[3], [1 << 20, 5], [3, 1 << 20, 1], [20 << 20, 1 << 20, 7]])
+async def test_objects_are_joined_to_one_and_to_a_file(
+    objects: ObjectStore, tmp_path: Path, sizes: list[int]
+) -> None:
+    pieces = [os.urandom(size) for size in sizes]
+    keys = [f"uploads/t1/joined/{at}" for at in range(len(pieces))]
+    for key, piece in zip(keys, pieces, strict=True):
+        await objects.put_bytes(key, piece)
+    whole, told = b"".join(pieces), list[int]()
+
+    await objects.put_joined(
+        "datasets/t1/joined",
+        keys,
+        expected=proof(whole),
+        copy_to=tmp_path / "copy",
+        progress=told.append,
+    )
+
+    assert await objects.sha256("datasets/t1/joined") == proof(whole)
+    assert (tmp_path / "copy").read_bytes() == whole
+    assert sum(told) == len(whole)
+
+
+@pytest.mark.parametrize("size", [1000, 20 << 20])
+@pytest.mark.parametrize("wrong", ["digest", "longer", "shorter", "gone"])
+async def test_what_is_not_expected_never_appears(
+    objects: ObjectStore, size: int, wrong: str
+) -> None:
+    content = os.urandom(size)
+    stored = {"longer": content + b"x", "shorter": content[:-1], "digest": content[::-1]}
+    await objects.put_bytes("uploads/t1/odd/0", stored.get(wrong, content))
+    keys = ["uploads/t1/odd/0", *(["uploads/t1/odd/never"] if wrong == "gone" else [])]
+    await objects.put_bytes("datasets/t1/odd", b"before")
+
+    with pytest.raises(ObjectNotFound if wrong == "gone" else ObjectDiffers):
+        await objects.put_joined("datasets/t1/odd", keys, expected=proof(content))
+
+    assert await objects.get_bytes("datasets/t1/odd") == b"before"
+
+
+async def test_joining_ends_with_what_its_listener_raises(objects: ObjectStore) -> None:
+    content = os.urandom(20 << 20)
+    await objects.put_bytes("uploads/t1/ended/0", content)
+
+    def refuse(_: int) -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await objects.put_joined(
+            "datasets/t1/ended", ["uploads/t1/ended/0"], expected=proof(content), progress=refuse
+        )
+
+    assert await objects.stat("datasets/t1/ended") is None
 
 
 async def test_a_stream_is_the_object_in_chunks(objects: ObjectStore) -> None:

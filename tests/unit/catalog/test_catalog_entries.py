@@ -1,18 +1,30 @@
 """What may be announced: names, files, references, and what a revision depends on."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.catalog.domain.announcing import (
+    ENTRY_BYTES_MAX,
+    FILE_BYTES_MAX,
+    check_columns,
+    check_dataset_files,
+    check_file,
+    check_model_files,
+)
 from services.catalog.domain.entries import (
-    OBJECT_BYTES_MAX,
+    MOVES,
+    TOLD,
+    WORKED_ON,
     Dataset,
+    EntryState,
     File,
     Model,
     Reference,
-    check_file,
-    check_model_files,
     check_name,
+    dataset_revision,
     model_revision,
 )
 from services.catalog.domain.errors import UploadRefused
@@ -54,13 +66,13 @@ def test_a_file_name_that_is_a_path_or_odd_is_refused(name: str) -> None:
         check_file(a_file(name))
 
 
-@pytest.mark.parametrize("size_bytes", [-1, 0, OBJECT_BYTES_MAX + 1])
+@pytest.mark.parametrize("size_bytes", [-1, 0, FILE_BYTES_MAX + 1])
 def test_a_size_that_no_file_has_is_refused(size_bytes: int) -> None:
     with pytest.raises(UploadRefused, match=f"{size_bytes} bytes"):
         check_file(a_file(size_bytes=size_bytes))
 
 
-@pytest.mark.parametrize("size_bytes", [1, OBJECT_BYTES_MAX])
+@pytest.mark.parametrize("size_bytes", [1, FILE_BYTES_MAX])
 def test_the_smallest_and_the_largest_file_are_taken(size_bytes: int) -> None:
     assert check_file(a_file(size_bytes=size_bytes)).size_bytes == size_bytes
 
@@ -159,20 +171,105 @@ def test_a_reference_that_is_none_names_its_field(text: str) -> None:
     assert refusal.value.fields[0].field == "data.validation_dataset"
 
 
+def a_dataset(tenant: str = "a", **more: Any) -> Dataset:
+    """Return a dataset of one file."""
+    fields = {"project": "p", "name": "n", "revision": DIGEST, "files": (a_file(),), **more}
+    return Dataset(dataset_id=ID, tenant=tenant, **fields)
+
+
 def test_objects_of_tenants_lie_apart() -> None:
-    file = a_file()
-    of_a = Dataset(dataset_id=ID, tenant="a", project="p", name="n", file=file)
-    of_b = Dataset(dataset_id=ID, tenant="b", project="p", name="n", file=file)
     model = Model(
         model_id="m",
         tenant="a",
         project="p",
         name="n",
         revision="r",
-        license="",
-        files=(file, file),
+        files=(a_file(), a_file("x.json")),
     )
 
-    assert of_a.key != of_b.key
+    assert a_dataset("a").key("x") != a_dataset("b").key("x")
     assert model.key("x").startswith("models/a/")
-    assert (model.size_bytes, of_a.revision) == (6, DIGEST)
+    assert model.size_bytes == 6
+
+
+def test_no_file_lies_where_an_address_for_uploads_leads() -> None:
+    dataset = a_dataset()
+    written = dataset.written_key(a_file("rows.jsonl.zst"))
+
+    for key in (dataset.key("config.json"), written):
+        assert key.startswith(dataset.prefix)
+        assert not key.startswith(dataset.uploads_prefix)
+
+
+def test_another_content_is_written_to_another_place() -> None:
+    first, second = (a_file("rows", sha256=digit * 64) for digit in "ab")
+
+    assert a_dataset().written_key(first) != a_dataset().written_key(second)
+
+
+def test_one_file_without_a_map_has_its_own_digest_as_revision() -> None:
+    assert dataset_revision([a_file(sha256="b" * 64)], {}) == "b" * 64
+
+
+def test_files_and_map_are_what_a_dataset_is() -> None:
+    one, two = a_file("a.jsonl"), a_file("b.jsonl")
+    columns = {"prompt": "q", "completion": "a"}
+    revisions = [
+        dataset_revision([one], {}),
+        dataset_revision([one, two], {}),
+        dataset_revision([one], columns),
+        dataset_revision([two], columns),
+        dataset_revision([one], {"prompt": "q"}),
+        dataset_revision([one, two], columns),
+    ]
+
+    assert len(set(revisions)) == len(revisions)
+    assert dataset_revision([one], dict(reversed(columns.items()))) == revisions[2]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.jsonl", "A.JSONL", "a.csv.gz", "a.parquet", "a.json.zst", "a.arrow.zip", "a.zip", "a.tsv"],
+)
+def test_a_kind_of_file_that_holds_rows_is_taken(name: str) -> None:
+    assert check_dataset_files([a_file(name)])
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a", "a.csv.bz2", "a.xlsx", "zip", "jsonl"])
+def test_a_kind_of_file_that_holds_no_rows_is_refused(name: str) -> None:
+    with pytest.raises(UploadRefused, match="jsonl"):
+        check_dataset_files([a_file(name)])
+
+
+def test_more_than_an_answer_can_list_is_refused() -> None:
+    count = ENTRY_BYTES_MAX // FILE_BYTES_MAX + 1
+    files = [a_file(f"{at}.jsonl", size_bytes=FILE_BYTES_MAX) for at in range(count)]
+
+    with pytest.raises(UploadRefused, match="bytes in all"):
+        check_dataset_files(files)
+    assert check_dataset_files(files[:-1])
+
+
+def test_a_column_map_is_kept_in_one_order() -> None:
+    assert list(check_columns({"prompt": "q", "answer": "a"})) == ["answer", "prompt"]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"x": "y"}, {"prompt": ""}, {"prompt": "a" * 201}, {"text": "a", "answer": "a"}],
+)
+def test_a_column_map_that_is_none_is_refused(columns: dict[str, str]) -> None:
+    with pytest.raises(UploadRefused, match="columns"):
+        check_columns(columns)
+
+
+def test_what_is_ready_never_changes_again() -> None:
+    assert MOVES[EntryState.READY] == frozenset()
+
+
+def test_every_state_is_reached_and_what_is_worked_on_ends() -> None:
+    reached = {state for targets in MOVES.values() for state in targets}
+
+    assert set(MOVES) == set(EntryState) == reached
+    assert all(MOVES[state] - {state} for state in WORKED_ON)
+    assert not WORKED_ON & TOLD

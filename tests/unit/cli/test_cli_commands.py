@@ -54,8 +54,13 @@ CALLS = [
     "datasets inspect qa",
     "datasets inspect qa --model smol",
     "datasets preview qa --model smol",
+    "datasets download qa folder",
+    "datasets delete qa",
     "models add model --name smol --license Apache-2.0",
+    "models add-checkpoint job_1:best --name tuned",
+    "models show smol",
     "models list",
+    "models delete smol",
     "gpus list",
     "gpus nodes",
     "gpus check",
@@ -137,6 +142,8 @@ def test_the_log_of_a_part_that_never_ran_is_refused_in_words() -> None:
         ("jobs create job.yaml --plan x --max-cost 5EUR", "one of them"),
         ("jobs create job.yaml --max-cost 5EUR --max-duration soon", "write 90s"),
         ("jobs resume job_1 --max-cost 5EUR", "or neither"),
+        ("datasets upload rows.jsonl --name qa --column prompt", "canonical=theirs"),
+        ("datasets upload rows.jsonl --name qa --column text=a --column text=b", "each field once"),
         ("billing top-up 5EUROS", "amount and currency"),
         ("billing top-up 0EUR", "above zero"),
     ],
@@ -178,12 +185,18 @@ ANSWERS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("download", "pin"), CHECKPOINT),
     },
     "datasets": {
+        "delete": "ds_1",
+        "download": catalog_pb2.DownloadFilesResponse(files=[{"name": "rows.jsonl"}]).files,
         "upload": catalog_pb2.CommitDatasetResponse(dataset=DATASET, is_accepted=True),
         "list": [DATASET],
         "inspect": catalog_pb2.InspectDatasetResponse(dataset=DATASET, lengths=LENGTHS),
         "preview": catalog_pb2.PreviewSamplesResponse(samples=[PREVIEW]).samples,
     },
-    "models": {"add": MODEL, "list": [MODEL]},
+    "models": {
+        "list": [MODEL],
+        "delete": "model_1",
+        **dict.fromkeys(("add", "add_checkpoint", "get"), MODEL),
+    },
     "gpus": {
         "tiers": gpu_allocator_pb2.ListTiersResponse(
             tiers=[gpu_allocator_pb2.Tier(tier="cpu", title=ODD)]
@@ -357,3 +370,49 @@ def test_a_mistake_in_the_job_file_is_told_with_its_line(
     assert told.stderr == (
         "error SPEC_INVALID job.yaml:4: gpu is not a field; did you mean gpus?\n"
     )
+
+
+@pytest.mark.usefixtures("connected")
+def test_what_is_said_of_an_upload_reaches_the_client(connected: Any) -> None:
+    asked: dict[str, Any] = {}
+
+    async def upload(paths: list[Path], **options: Any) -> Any:
+        asked.update(options, paths=[path.name for path in paths])
+        return catalog_pb2.CommitDatasetResponse(dataset=DATASET, is_accepted=True)
+
+    connected.datasets.upload = upload
+
+    told = lehr(
+        "datasets upload rows.jsonl job.yaml --name qa --column prompt=question --column answer=a=b"
+        " --license cc-by-nc-4.0 --acknowledge-license --origin lab --through-gateway"
+    )
+
+    assert told.exit_code == 0
+    assert asked["paths"] == ["rows.jsonl", "job.yaml"]
+    assert asked["columns"] == {"prompt": "question", "answer": "a=b"}
+    assert (asked["license"], asked["acknowledge_license"]) == ("cc-by-nc-4.0", True)
+    assert (asked["origin"], asked["through_gateway"]) == ("lab", True)
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_report_tells_files_lines_and_what_to_do(connected: Any) -> None:
+    dataset = catalog_pb2.Dataset(name="qa", row_kind="text", license="own", image_row_count=2)
+    dataset.layouts["alpaca"] = 7
+    dataset.problems.add(
+        reason="ROW_INVALID",
+        description="text is missing",
+        row_count=30,
+        lines=[3, 4],
+        is_error=True,
+        file="b.csv",
+    )
+    connected.datasets.upload = _answering(catalog_pb2.CommitDatasetResponse(dataset=dataset))
+
+    told = lehr("datasets upload rows.jsonl --name qa")
+
+    assert told.exit_code == 1
+    words = " ".join(told.stdout.split())
+    for part in ("error ROW_INVALID", "b.csv line 3, 4, ...", "text is missing", "7 alpaca"):
+        assert part in words
+    assert "2 with images" in words
+    assert "refused" in words

@@ -152,6 +152,7 @@ def test_what_is_no_secret_stays(key: str, value: object) -> None:
         "https://h/a?token=canary&x=1",
         "Authorization: Bearer canary-canary",
         "eyJjanary.canary.canary",
+        "token hf_canarycanarycanarycanary refused",
         "-----BEGIN PRIVATE KEY-----\ncanary\n-----END PRIVATE KEY-----\n",
     ],
 )

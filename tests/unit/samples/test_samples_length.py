@@ -2,74 +2,176 @@
 
 from __future__ import annotations
 
-from array import array
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.samples.length import fit, recommend
-from lehr.samples.tokens import Sample
+from lehr.samples.length import Fitted, Overlong, fit, recommend
+from lehr.samples.selection import Samples
+from lehr.samples.table import TokenTable
+from tests.support.canonical_rows import an_empty_table
 
-TR_11 = [200] * 90 + [900] * 5 + [5000] * 5
+TR_11 = np.array([200] * 90 + [900] * 5 + [5000] * 5)
+Segments = list[list[int]]
+"""Masks of a row's segments, one value a token."""
 
 
-def a_sample(length: int, trained: range) -> Sample:
-    return Sample(array("i", range(length)), bytes(int(at in trained) for at in range(length)))
+def a_table(*rows: Segments, kind: str = "messages", images: tuple[int, ...] = ()) -> TokenTable:
+    """Build a table of which token ``n`` has the id ``n``."""
+    masks = [np.array([one for part in row for one in part], dtype=np.uint8) for row in rows]
+    lengths = [len(part) for row in rows for part in row]
+    begins = np.cumsum([0, *map(len, masks)])
+    last = [int(np.flatnonzero(mask)[-1]) + 1 if mask.any() else 0 for mask in masks]
+    return replace(
+        an_empty_table(),
+        kind=kind,
+        segment_ends=np.cumsum(lengths, dtype=np.int64).reshape(len(rows), -1),
+        lines=np.arange(1, len(rows) + 1),
+        token_ids=np.arange(begins[-1], dtype=np.int32),
+        images=np.array(images or [0] * len(rows), dtype=np.int32),
+        hidden=np.zeros(len(rows), dtype=np.int32),
+        trained_counts=np.array([mask.sum() for mask in masks], dtype=np.int32),
+        trained_ends=np.array(last, dtype=np.int32),
+        trained=np.concatenate(masks),
+    )
 
 
-samples = st.lists(
-    st.lists(st.sampled_from((0, 1)), min_size=1, max_size=20).map(
-        lambda mask: Sample(array("i", range(len(mask))), bytes(mask))
-    ),
-    max_size=8,
-)
+def fitted(table: TokenTable, max_length: int, overlong: Overlong = "truncate") -> Fitted:
+    return fit(table, np.arange(len(table)), max_length=max_length, overlong=overlong)
+
+
+def a_mask(length: int, trained: range) -> Segments:
+    return [[int(at in trained) for at in range(length)]]
 
 
 def test_truncate_keeps_exactly_the_last_tokens_with_the_answer() -> None:
-    row_a = a_sample(311, range(304, 311))
+    table = a_table(a_mask(311, range(304, 311)))
 
-    (kept,), counts = fit([row_a], max_length=64, overlong="truncate")
+    found = fitted(table, 64)
+    (kept,) = Samples(table, found)
 
-    assert list(kept.token_ids) == list(range(247, 311))
-    assert kept.trained_tokens == 7
+    assert kept.token_ids.tolist() == list(range(247, 311))
+    assert kept.trained_count == 7
+    counts = found.counts
     assert (counts.affected, counts.dropped, counts.longest) == (1, 0, 311)
     assert (counts.trained_tokens, counts.tokens) == (7, 64)
 
 
 def test_drop_leaves_the_overlong_row_out_and_counts_it() -> None:
-    kept, counts = fit([a_sample(311, range(304, 311))], max_length=64, overlong="drop")
+    counts = fitted(a_table(a_mask(311, range(304, 311))), 64, "drop").counts
 
-    assert kept == []
     assert (counts.rows, counts.samples, counts.affected, counts.dropped) == (1, 0, 1, 1)
 
 
 def test_of_an_answer_longer_than_the_maximum_every_kept_token_is_trained() -> None:
-    row_b = a_sample(110, range(9, 110))
+    counts = fitted(a_table(a_mask(110, range(9, 110))), 64).counts
 
-    (kept,), _ = fit([row_b], max_length=64, overlong="truncate")
-
-    assert kept.trained_tokens == 64
+    assert (counts.samples, counts.trained_tokens) == (1, 64)
 
 
 def test_a_row_of_which_no_answer_is_left_is_counted_on_its_own() -> None:
-    row_c = a_sample(216, range(2, 13))
+    counts = fitted(a_table(a_mask(216, range(2, 13))), 64).counts
 
-    kept, counts = fit([row_c], max_length=64, overlong="truncate")
-
-    assert kept == []
     assert (counts.affected, counts.dropped, counts.untrainable) == (1, 0, 1)
 
 
-@given(samples, st.integers(min_value=1, max_value=20), st.sampled_from(("truncate", "drop")))
-def test_every_row_is_used_or_counted_as_left_out(
-    rows: list[Sample], max_length: int, overlong: str
-) -> None:
-    kept, counts = fit(rows, max_length=max_length, overlong=overlong)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("last_trained", "samples"), [(52, 0), (53, 1)])
+def test_nothing_predicts_the_first_token_that_is_kept(last_trained: int, samples: int) -> None:
+    table = a_table(a_mask(60, range(last_trained, last_trained + 1)))
 
-    assert counts.samples + counts.dropped + counts.untrainable == counts.rows == len(rows)
-    assert all(sample.is_trainable and len(sample) <= max_length for sample in kept)
+    assert fitted(table, 8).counts.samples == samples
+
+
+def test_a_verdict_on_a_step_counts_even_on_the_first_token_that_is_kept() -> None:
+    table = a_table(a_mask(60, range(52, 53)), kind="stepwise")
+
+    assert fitted(table, 8).counts.samples == 1
+
+
+def test_an_image_row_is_dropped_and_never_cut() -> None:
+    table = a_table(a_mask(60, range(50, 60)), a_mask(60, range(50, 60)), images=(1, 0))
+
+    found = fitted(table, 20)
+
+    assert found.rows.tolist() == [1]
+    counts = found.counts
+    assert (counts.affected, counts.dropped, counts.dropped_images) == (2, 1, 1)
+
+
+def test_a_preference_loses_the_oldest_tokens_of_its_prompt_on_both_sides() -> None:
+    table = a_table([[0] * 10, [1] * 3, [1] * 5], kind="preference")
+
+    found = fitted(table, 9)
+    chosen, rejected = Samples(table, found).sides(0)
+
+    assert chosen.token_ids.tolist() == [6, 7, 8, 9, 10, 11, 12]
+    assert rejected.token_ids.tolist() == [6, 7, 8, 9, 13, 14, 15, 16, 17]
+    counts = found.counts
+    assert (counts.longest, counts.tokens, counts.trained_tokens) == (15, 16, 8)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [([[0] * 10, [1] * 3, [1] * 20], "preference"), ([[0] * 10, [1] * 20], "unpaired_preference")],
+)
+def test_an_answer_that_fills_the_maximum_alone_is_its_own_reason_and_never_cut(
+    row: Segments, kind: str
+) -> None:
+    table = a_table(row, kind=kind)
+
+    enough, too_short = fitted(table, 21).counts, fitted(table, 20).counts
+
+    assert (enough.samples, enough.affected, enough.dropped) == (1, 1, 0)
+    assert (too_short.samples, too_short.dropped, too_short.dropped_answers) == (0, 1, 1)
+
+
+def test_a_prompt_alone_keeps_its_newest_tokens() -> None:
+    table = a_table(a_mask(30, range(0)), kind="prompt_answer")
+
+    found = fitted(table, 8)
+
+    assert Samples(table, found)[0].token_ids.tolist() == list(range(22, 30))
+    assert (found.counts.samples, found.counts.untrainable) == (1, 0)
+
+
+rows = st.lists(
+    st.lists(st.sampled_from((0, 1)), min_size=1, max_size=20).map(lambda mask: [mask]),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(rows, st.integers(min_value=1, max_value=20), st.sampled_from(("truncate", "drop")))
+def test_every_row_is_used_or_counted_as_left_out(
+    masks: list[Segments], max_length: int, overlong: Overlong
+) -> None:
+    table = a_table(*masks)
+
+    found = fitted(table, max_length, overlong)
+    kept, counts = list(Samples(table, found)), found.counts
+
+    assert counts.samples + counts.dropped + counts.untrainable == counts.rows == len(masks)
+    cut = int(np.count_nonzero(found.cuts))
+    assert counts.affected >= counts.dropped + cut
+    assert all(1 in sample.trained[1:] and len(sample) <= max_length for sample in kept)
     assert counts.tokens == sum(map(len, kept))
+    assert counts.trained_tokens == sum(sample.trained_count for sample in kept)
+
+
+def test_trained_tokens_are_counted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = np.random.default_rng(7)
+    table = a_table(*([chance.integers(0, 2, 30).tolist()] for _ in range(50)))
+    whole = fitted(table, 11).counts
+
+    monkeypatch.setattr("lehr.samples.length._BLOCK_TOKENS", 70)
+
+    assert fitted(table, 11).counts == whole
+    assert whole.trained_tokens == sum(
+        int(table.trained[at * 30 + 19 : at * 30 + 30].sum()) for at in range(50)
+    )
 
 
 def test_the_recommendation_covers_95_of_100_rows() -> None:
@@ -93,12 +195,12 @@ def test_the_recommendation_stays_within_a_middling_context() -> None:
 
 
 def test_the_recommendation_is_not_rounded_beyond_the_longest_row() -> None:
-    assert recommend([70, 80, 90], context=None).max_length == 90
+    assert recommend(np.array([70, 80, 90]), context=None).max_length == 90
 
 
-@pytest.mark.parametrize(("rows", "rank"), [(1, 1), (19, 19), (20, 19), (21, 20), (100, 95)])
-def test_the_share_is_counted_in_whole_rows(rows: int, rank: int) -> None:
-    lengths = [64 * at for at in range(1, rows + 1)]
+@pytest.mark.parametrize(("count", "rank"), [(1, 1), (19, 19), (20, 19), (21, 20), (100, 95)])
+def test_the_share_is_counted_in_whole_rows(count: int, rank: int) -> None:
+    lengths = np.array([64 * at for at in range(1, count + 1)])
 
     assert recommend(lengths, context=None).max_length == 64 * rank
 
@@ -110,7 +212,7 @@ def test_the_share_is_counted_in_whole_rows(rows: int, rank: int) -> None:
 def test_95_percent_are_whole_unless_the_context_forbids_it(
     lengths: list[int], context: int | None
 ) -> None:
-    advice = recommend(lengths, context=context)
+    advice = recommend(np.array(lengths), context=context)
 
     whole = sum(length <= advice.max_length for length in lengths)
     assert advice.is_capped or whole * 100 >= 95 * len(lengths)

@@ -9,17 +9,17 @@ import pytest
 
 from lehr.errors import InvalidArgument
 from lehr.samples.prepare import PreparedData, describe, prepare
-from lehr.samples.rows import Row
+from lehr.samples.rows import PreferenceRow, Row
 from lehr.samples.tokens import SampleTokenizer
 from lehr.training.spec import DataSpec
+from tests.support.canonical_rows import a_chat, table_of
 from tests.support.toy_model import write_toy_model
 
 NOTES = "Notes:" + " lorem ipsum" * 24 + " lorem"
 
 
 def a_row(question: str, answer: str) -> Row:
-    turns = ({"role": "user", "content": question}, {"role": "assistant", "content": answer})
-    return Row(kind="messages", messages=turns)
+    return a_chat(("user", question), ("assistant", answer))
 
 
 @pytest.fixture
@@ -27,8 +27,26 @@ def tokenizer(tmp_path: Path) -> SampleTokenizer:
     return SampleTokenizer.load(write_toy_model(tmp_path, context=512))
 
 
-def prepared(rows: list[Row], tokenizer: SampleTokenizer, **data: Any) -> PreparedData:
-    return prepare(rows, tokenizer=tokenizer, data=DataSpec(**data))
+def prepared(
+    rows: list[Row],
+    tokenizer: SampleTokenizer,
+    validation: list[Row] | None = None,
+    **data: Any,
+) -> PreparedData:
+    if validation is not None:
+        data["validation_dataset"] = "held-out"
+    return prepare(
+        table_of(rows, tokenizer),
+        data=DataSpec(**data),
+        context=tokenizer.context,
+        validation_table=None if validation is None else table_of(validation, tokenizer),
+    )
+
+
+def ids_of(data: PreparedData) -> list[list[list[int]]]:
+    return [
+        [sample.token_ids.tolist() for sample in side] for side in (data.train, data.validation)
+    ]
 
 
 def test_the_log_says_how_many_tokens_are_trained(tokenizer: SampleTokenizer) -> None:
@@ -85,18 +103,78 @@ def test_bounded_sides_are_counted_after_the_bound(tokenizer: SampleTokenizer) -
 def test_equal_input_gives_equal_samples(tokenizer: SampleTokenizer) -> None:
     rows = [a_row(f"q{number}", "a") for number in range(20)]
 
-    assert prepared(rows, tokenizer, max_length=64) == prepared(rows, tokenizer, max_length=64)
+    first, again = (prepared(rows, tokenizer, max_length=64) for _ in range(2))
+
+    assert ids_of(first) == ids_of(again)
+    assert first.facts == again.facts
 
 
 def test_a_validation_dataset_leaves_the_training_rows_whole(tokenizer: SampleTokenizer) -> None:
     rows = [a_row(f"q{number}", "a") for number in range(4)]
-    spec = DataSpec(max_length=64, validation_dataset="held-out")
 
-    data = prepare(rows, tokenizer=tokenizer, data=spec, validation_rows=[a_row("v", "a")])
+    data = prepared(rows, tokenizer, [a_row("v", "a")], max_length=64)
 
-    assert (len(data.train), len(data.validation)) == (4, 1)
+    assert (len(data.train), len(data.validation), data.facts.leaks.rows) == (4, 1, 0)
+
+
+def test_copies_and_equal_prompts_in_a_validation_dataset_are_told(
+    tokenizer: SampleTokenizer,
+) -> None:
+    rows = [a_row(f"q{number}", "a") for number in range(4)]
+    held_out = [a_row("q1", "a"), a_row("q2", "another"), a_row("new", "a")]
+
+    data = prepared(rows, tokenizer, held_out, max_length=64)
+
+    assert (data.facts.leaks.copies, data.facts.leaks.prompts) == (1, 1)
+    assert list(describe(data.facts))[-1] == (
+        "2 of 3 validation rows are no fair test: 1 are trained word for word, 1 have a prompt "
+        "that is trained; remove them from one of the two datasets"
+    )
+
+
+def test_copies_in_rows_that_are_not_used_do_not_leak(tokenizer: SampleTokenizer) -> None:
+    rows = [a_row(f"q{number}", "a") for number in range(50)]
+
+    some = prepared(rows, tokenizer, rows, max_length=64, max_train_samples=5)
+
+    assert some.facts.leaks.copies == 5
+
+
+def test_an_answer_that_is_never_cut_is_told(tokenizer: SampleTokenizer) -> None:
+    rows: list[Row] = [
+        PreferenceRow(prompt="ask", chosen="a" * size, rejected="b") for size in (3, 40)
+    ]
+
+    data = prepared(rows, tokenizer, max_length=16, validation_split=0)
+
+    assert list(describe(data.facts))[1:] == [
+        "training: 1 sample is longer than 16 tokens, dropped; the longest has 44",
+        "1 rows have an answer that alone fills 16 tokens; answers that are compared are never "
+        "cut, so they are dropped",
+    ]
 
 
 def test_an_empty_dataset_is_refused(tokenizer: SampleTokenizer) -> None:
     with pytest.raises(InvalidArgument, match="the dataset has no rows"):
         prepared([], tokenizer)
+
+
+def test_packing_puts_every_sample_into_one_row(tokenizer: SampleTokenizer) -> None:
+    rows = [a_row(f"q{number}", "a" * number) for number in range(1, 21)]
+
+    data = prepared(rows, tokenizer, max_length=64, validation_split=0, packing=True)
+
+    assert sorted(number for row in data.packs for number in row) == list(range(20))
+    lengths = data.train.lengths
+    assert all(sum(lengths[number] for number in row) <= 64 for row in data.packs)
+    assert data.facts.packed_rows == data.row_count == len(data.packs) < 10
+    assert (
+        f"training: 20 samples are packed into {len(data.packs)} rows of at most 64 tokens; "
+        "none of them sees another"
+    ) in list(describe(data.facts))
+
+
+def test_without_packing_each_sample_has_a_row(tokenizer: SampleTokenizer) -> None:
+    data = prepared([a_row("q", "a"), a_row("p", "b")], tokenizer, validation_split=0)
+
+    assert (data.packs, data.row_count, data.facts.packed_rows) == ((), 2, 0)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lehr.errors import InvalidArgument
-from lehr.samples.rows import read_row, read_rows
+from lehr.samples.lines import read_row, read_rows
+from lehr.samples.rows import PromptAnswerRow, TextRow
 
 
 def line_of(value: Any) -> str:
@@ -74,7 +75,19 @@ def test_rows_are_equal_by_key_exactly_when_they_are_equal() -> None:
         ("[1]", "line 7: is a list"),
         ('{"messages": [', "line 7: is not JSON"),
         ('{"messages": NaN}', "line 7: holds NaN"),
-        ('{"text": "a"}', "line 7: has neither messages nor prompt"),
+        ('{"txt": "a"}', "line 7: fits no layout; its columns are 'txt'; name them"),
+        ('{"txt": {"a": 1, "a": 2}}', "line 7: holds the key 'a' twice in one object"),
+        ('{"messages": [{"role": "user", "role": "user"}]}', "the key 'role' twice"),
+        ('{"text": ""}', "line 7, text: is empty; there is nothing to learn from"),
+        ('{"text": " \\n"}', "line 7, text: is empty"),
+        ('{"text": 5}', "line 7, text: is a number; write text"),
+        ('{"text": ["a"]}', "line 7, text: is a list; write text"),
+        ('{"text": true}', "line 7, text: is true or false; write text"),
+        ('{"messages": Infinity}', "line 7: holds Infinity"),
+        ('{"messages": -Infinity}', "line 7: holds -Infinity"),
+        ('{"score": 1e999, "text": "a"}', "line 7: holds '1e999', a number too large"),
+        (f'{{"text": {"9" * 5000}}}', "line 7: cannot be read: Exceeds the limit"),
+        ("null", "line 7: is null; write one JSON object"),
         ('{"messages": "hi"}', "line 7, messages: is text"),
         ('{"messages": []}', "line 7, messages: is empty"),
         ('{"messages": [{"role": "bing", "content": "a"}]}', "role: is 'bing'; use one of"),
@@ -84,6 +97,11 @@ def test_rows_are_equal_by_key_exactly_when_they_are_equal() -> None:
         ('{"prompt": "a", "completion": [{"role": "user", "content": "a"}]}', "whichever prompt"),
         ('{"prompt": "a\\ud83d", "completion": "b"}', r"half a surrogate pair \(U\+D83D\)"),
         ("[" * 100_000, "line 7: is nested too deeply"),
+        (f'{{"prompt": "a", "answer": {"[" * 70}{"]" * 70}}}', "deeply; use at most 64 levels"),
+        ('{"messages": [{"role": 5, "content": "a"}]}', r"messages\[0\].role: is 5; use one of"),
+        ('{"messages": [{"role": ["user"], "content": "a"}]}', r"role: is \['user'\]; use one of"),
+        ('{"messages": [{"content": "a"}]}', r"messages\[0\].role: is None; use one of"),
+        ('{"messages": ["a"]}', r"messages\[0\]: is text; write an object with role"),
     ],
 )
 def test_a_wrong_row_is_refused_with_line_field_and_cure(line: str, message: str) -> None:
@@ -113,3 +131,17 @@ def test_bytes_that_are_not_utf_8_are_refused_with_their_line(tmp_path: Path) ->
 
     with pytest.raises(InvalidArgument, match="line 2: is not UTF-8 at byte 12"):
         list(read_rows(file))
+
+
+def test_whole_numbers_of_any_size_are_kept_exactly() -> None:
+    row = read_row('{"prompt": "a", "answer": 123456789012345678901234567890}', number=1)
+
+    assert isinstance(row, PromptAnswerRow)
+    assert row.answer == 123456789012345678901234567890
+
+
+def test_a_huge_row_is_read_whole() -> None:
+    row = read_row(json.dumps({"text": "x" * 20_000_000}), number=1)
+
+    assert isinstance(row, TextRow)
+    assert len(row.text) == 20_000_000

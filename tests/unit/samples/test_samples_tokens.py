@@ -7,10 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, processors
 
 from lehr.errors import InvalidArgument
-from lehr.samples.rows import Row, read_row
-from lehr.samples.tokens import Sample, SampleTokenizer
+from lehr.samples.rows import (
+    PreferenceRow,
+    PromptAnswerRow,
+    PromptCompletionRow,
+    Row,
+    StepwiseRow,
+    TextRow,
+    UnpairedRow,
+)
+from lehr.samples.selection import Sample
+from lehr.samples.tabulate import tabulate
+from lehr.samples.tokens import RowTokens, SampleTokenizer
+from tests.support.canonical_rows import a_chat, located
 from tests.support.toy_model import (
     MARKED_TEMPLATE,
     PLAIN_TEMPLATE,
@@ -22,21 +34,32 @@ from tests.support.toy_model import (
 NOTES = "Notes:" + " lorem ipsum" * 24 + " lorem"
 
 
-def a_chat(*turns: tuple[str, str], **more: Any) -> Row:
-    messages = [{"role": role, "content": content} for role, content in turns]
-    return read_row(json.dumps({"messages": messages, **more}), number=1)
-
-
 def a_completion(prompt: Any, completion: Any) -> Row:
-    return read_row(json.dumps({"prompt": prompt, "completion": completion}), number=1)
+    return PromptCompletionRow(prompt=prompt, completion=completion)
 
 
 def sample_of(row: Row, folder: Path, **model: Any) -> tuple[Sample, list[str]]:
     """Return the sample and the text of its trained tokens."""
     tokenizer = SampleTokenizer.load(write_toy_model(folder, **model))
-    (sample,) = tokenizer.encode([row])
+    (found,) = tokenizer.encode([row])
+    sample = found.sample
     pieces = tokenizer.pieces(sample)
     return sample, [piece for piece, trained in zip(pieces, sample.trained, strict=True) if trained]
+
+
+def segments_of(row: Row, folder: Path, **model: Any) -> list[str]:
+    """Return the text of each segment of a row's tokens."""
+    tokenizer = SampleTokenizer.load(write_toy_model(folder, **model))
+    (found,) = tokenizer.encode([row])
+    begins = (0, *found.segment_ends[:-1])
+    return [
+        "".join(tokenizer.pieces(_part(found, begin, end)))
+        for begin, end in zip(begins, found.segment_ends, strict=True)
+    ]
+
+
+def _part(found: RowTokens, begin: int, end: int) -> Sample:
+    return Sample(found.token_ids[begin:end], found.trained[begin:end])
 
 
 @pytest.mark.parametrize("template", [PLAIN_TEMPLATE, MARKED_TEMPLATE, SILENT_TEMPLATE])
@@ -54,11 +77,14 @@ def test_seven_of_311_tokens_are_trained_whether_or_not_the_template_marks_answe
 def test_a_template_that_changes_the_answer_is_refused(tmp_path: Path) -> None:
     row = a_chat(("user", NOTES), ("assistant", "Paris."))
 
-    with pytest.raises(InvalidArgument) as refused:
-        sample_of(row, tmp_path, template=SHOUTING_TEMPLATE)
+    tokenizer = SampleTokenizer.load(write_toy_model(tmp_path, template=SHOUTING_TEMPLATE))
+    empty = a_chat(("user", "a"), ("assistant", "1"))
+
+    with pytest.raises(InvalidArgument, match="line 2") as refused:
+        tabulate(located([empty, row]), tokenizer)
 
     assert refused.value.reason == "TEMPLATE_HIDES_ANSWERS"
-    assert refused.value.facts["row"] == "1"
+    assert (refused.value.facts["line"], refused.value.facts["file"]) == ("2", "0")
 
 
 @pytest.mark.parametrize("pad_token", ["</s>", "<pad>"])
@@ -101,7 +127,7 @@ def test_a_repeated_answer_is_found_in_its_own_place(tmp_path: Path) -> None:
     sample, trained = sample_of(row, tmp_path, template=SILENT_TEMPLATE)
 
     assert trained == [*"lehrprobe", "</s>"]
-    assert sample.trained[:12].count(1) == 0
+    assert not sample.trained[:12].any()
 
 
 def test_marks_that_stop_short_of_the_end_token_are_completed(tmp_path: Path) -> None:
@@ -141,12 +167,8 @@ def test_a_completion_that_ends_itself_gets_no_second_end_token(tmp_path: Path) 
 
 @pytest.mark.parametrize("template", [PLAIN_TEMPLATE, MARKED_TEMPLATE])
 def test_answers_inside_a_prompt_of_messages_are_not_trained(tmp_path: Path, template: str) -> None:
-    prompt = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b"},
-        {"role": "user", "content": "c"},
-    ]
-    row = a_completion(prompt, [{"role": "assistant", "content": "d"}])
+    prompt = a_chat(("user", "a"), ("assistant", "b"), ("user", "c")).messages
+    row = a_completion(prompt, a_chat(("assistant", "d")).messages)
 
     _, trained = sample_of(row, tmp_path, template=template)
 
@@ -163,18 +185,10 @@ def test_a_model_without_a_chat_template_cannot_read_chats(tmp_path: Path) -> No
         list(SampleTokenizer.load(folder).encode([a_chat(("user", "a"), ("assistant", "b"))]))
 
 
-def test_nothing_predicts_the_first_token_so_alone_it_is_not_trainable(tmp_path: Path) -> None:
-    sample, _ = sample_of(a_chat(("user", "a"), ("assistant", "b")), tmp_path)
-
-    assert sample.last(1).trained_tokens == 1
-    assert not sample.last(1).is_trainable
-    assert sample.last(2).is_trainable
-
-
 def test_labels_repeat_the_trained_ids_and_ignore_the_rest(tmp_path: Path) -> None:
     sample, _ = sample_of(a_completion("a", "b"), tmp_path)
 
-    labels = sample.labels()
+    labels = sample.labels().tolist()
 
     assert labels == [-100, sample.token_ids[1], sample.token_ids[2]]
 
@@ -186,3 +200,101 @@ def test_a_template_that_refuses_a_row_names_it(tmp_path: Path) -> None:
         sample_of(a_chat(("user", "a"), ("assistant", "b")), tmp_path, template=strict)
 
     assert refused.value.reason == "TEMPLATE_REFUSES_ROW"
+
+
+@pytest.mark.parametrize("text", ["It rains.", "It rains.</s>"])
+def test_a_text_is_trained_whole_with_one_end_token(tmp_path: Path, text: str) -> None:
+    sample, trained = sample_of(TextRow(text=text), tmp_path)
+
+    assert trained == [*"It rains.", "</s>"]
+    assert len(sample) == 10
+
+
+@pytest.mark.parametrize("text", ["It rains.", "It rains.</s>"])
+def test_an_end_token_that_the_tokenizer_adds_is_the_only_one_and_trained(
+    tmp_path: Path, text: str
+) -> None:
+    folder = write_toy_model(tmp_path)
+    whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    whole.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    whole.save(str(folder / "tokenizer.json"))
+    tokenizer = SampleTokenizer.load(folder)
+
+    (found,) = tokenizer.encode([TextRow(text=text)])
+
+    assert tokenizer.pieces(found.sample) == ["<s>", *"It rains.", "</s>"]
+    assert found.trained.tolist() == [0, *[1] * 10]
+
+
+def test_the_sides_of_a_preference_share_their_prompt_and_are_trained_to_their_end(
+    tmp_path: Path,
+) -> None:
+    row = PreferenceRow(
+        prompt=a_chat(("user", "Hi")).messages,
+        chosen=a_chat(("assistant", "Yo")).messages,
+        rejected=a_chat(("assistant", "No")).messages,
+    )
+
+    assert segments_of(row, tmp_path) == ["<s><|user|>Hi</s><|assistant|>", "Yo</s>", "No</s>"]
+    _, trained = sample_of(row, tmp_path)
+    assert trained == [*"Yo", "</s>", *"No", "</s>"]
+
+
+def test_answers_that_begin_alike_keep_their_beginning_on_both_sides(tmp_path: Path) -> None:
+    row = PreferenceRow(prompt="ask:", chosen="yes", rejected="yellow")
+
+    assert segments_of(row, tmp_path) == ["ask:", "yes</s>", "yellow</s>"]
+
+
+def test_one_answer_with_a_verdict_is_apart_from_its_prompt(tmp_path: Path) -> None:
+    row = UnpairedRow(prompt="ask:", completion="yes", label=True)
+
+    table = tabulate(located([row]), SampleTokenizer.load(write_toy_model(tmp_path)))
+
+    assert table.labels.tolist() == [1]
+    assert table.segment_ends.tolist() == [[4, 8]]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [("ask:", "ask:"), (a_chat(("user", "Hi")).messages, "<s><|user|>Hi</s><|assistant|>")],
+)
+def test_of_a_prompt_alone_nothing_is_trained(tmp_path: Path, prompt: Any, text: str) -> None:
+    row = PromptAnswerRow(prompt=prompt, answer="4", columns={})
+
+    assert segments_of(row, tmp_path) == [text]
+    assert sample_of(row, tmp_path)[1] == []
+
+
+def test_each_step_bears_its_verdict_on_the_token_that_closes_it(tmp_path: Path) -> None:
+    row = StepwiseRow(prompt="2+2", completions=("two", "four"), labels=(True, False))
+
+    sample, trained = sample_of(row, tmp_path)
+
+    assert segments_of(row, tmp_path) == ["<s>2+2two\nfour\n"]
+    assert trained == ["\n", "\n"]
+    assert sample.trained[sample.trained > 0].tolist() == [2, 1]
+
+
+def test_rows_with_images_are_refused_by_a_model_that_reads_text(tmp_path: Path) -> None:
+    row = a_chat(("user", "Hi"), ("assistant", "Yo"), images=("a.png",))
+
+    with pytest.raises(InvalidArgument, match="reads text only") as refused:
+        sample_of(row, tmp_path)
+
+    assert refused.value.reason == "IMAGES_NOT_READ"
+
+
+def test_a_template_of_the_users_choice_replaces_the_models_own(tmp_path: Path) -> None:
+    folder = write_toy_model(tmp_path)
+    row = a_chat(("user", "Hi"), ("assistant", "Yo"))
+
+    tokenizer = SampleTokenizer.load_bundled(folder, "zephyr")
+
+    text = tokenizer.render(row)[0].text
+    assert text.startswith("<|user|>\nHi")
+    assert text != SampleTokenizer.load(folder).render(row)[0].text
+    assert tokenizer.digest != SampleTokenizer.load(folder).digest
+    assert SampleTokenizer.load_bundled(folder, None).digest == SampleTokenizer.load(folder).digest

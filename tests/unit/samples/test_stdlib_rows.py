@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lehr.demo.stdlib_rows import stdlib_rows, write_stdlib_rows
-from lehr.samples.rows import Row, read_rows
+from lehr.samples.lines import read_rows
+from lehr.samples.rows import ChatRow
 
 
 @pytest.fixture(scope="module")
@@ -18,22 +19,22 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(file: Path) -> list[Row]:
+def rows(file: Path) -> list[ChatRow]:
     return list(read_rows(file))
 
 
-def test_there_are_thousands_of_different_rows(rows: list[Row]) -> None:
+def test_there_are_thousands_of_different_rows(rows: list[ChatRow]) -> None:
     assert len(rows) > 2000
     assert len({row.key() for row in rows}) == len(rows)
 
 
-def test_every_row_is_one_question_and_one_short_answer(rows: list[Row]) -> None:
+def test_every_row_is_one_question_and_one_short_answer(rows: list[ChatRow]) -> None:
     assert {tuple(turn["role"] for turn in row.messages) for row in rows} == {("user", "assistant")}
     assert max(len(row.messages[1]["content"]) for row in rows) <= 400
     assert min(len(row.messages[1]["content"]) for row in rows) >= 30
 
 
-def test_questions_are_put_in_many_ways(rows: list[Row]) -> None:
+def test_questions_are_put_in_many_ways(rows: list[ChatRow]) -> None:
     openings = {row.messages[0]["content"].split(" ")[0] for row in rows}
 
     assert {"What", "Explain", "How", "When", "Describe", "In"} <= openings

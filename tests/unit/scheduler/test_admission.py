@@ -132,11 +132,19 @@ def test_a_gpu_too_small_for_the_weights_is_warned_of() -> None:
     ],
 )
 def test_steps_are_counted_as_the_trainer_counts_them(fields: dict[str, Any], steps: int) -> None:
-    assert total_steps(a_spec(training=fields), train_count=90) == steps
+    data = some_rows()
+
+    assert total_steps(a_spec(training=fields), data) == steps
+
+
+def test_packed_samples_make_fewer_steps() -> None:
+    data = some_rows(packed_row_count=20)
+
+    assert total_steps(a_spec(), data) == 5
 
 
 def test_a_scripted_run_has_the_steps_of_its_script() -> None:
-    assert total_steps(a_spec(script={"total_steps": 70}), train_count=90) == 70
+    assert total_steps(a_spec(script={"total_steps": 70}), some_rows()) == 70
 
 
 def plan_of(**fields: Any) -> Plan:

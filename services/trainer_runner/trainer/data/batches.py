@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from lehr.samples.tokens import Sample
+from lehr.samples.selection import Sample, Samples
 
 #: Label of a position that is not trained, and so of padding.
 IGNORE = -100
@@ -33,17 +35,18 @@ def collate(samples: Sequence[Sample], *, pad_id: int) -> Batch:
         ``input_ids``, ``attention_mask`` and ``labels`` of shape (B, T), dtype int64. Padding is
         told from text by its place, so a pad token that is also the end token stays trained.
     """
-    longest = max(map(len, samples))
-    ids_BT, mask_BT, labels_BT = [], [], []
-    for sample in samples:
-        padding = longest - len(sample)
-        ids_BT.append([*sample.token_ids, *[pad_id] * padding])
-        mask_BT.append([1] * len(sample) + [0] * padding)
-        labels_BT.append(sample.labels(IGNORE) + [IGNORE] * padding)
+    shape = (len(samples), max(map(len, samples)))
+    ids_BT = np.full(shape, pad_id, dtype=np.int64)
+    mask_BT = np.zeros(shape, dtype=np.int64)
+    labels_BT = np.full(shape, IGNORE, dtype=np.int64)
+    for row, sample in enumerate(samples):
+        ids_BT[row, : len(sample)] = sample.token_ids
+        mask_BT[row, : len(sample)] = 1
+        labels_BT[row, : len(sample)] = sample.labels(IGNORE)
     return {
-        "input_ids": torch.tensor(ids_BT),
-        "attention_mask": torch.tensor(mask_BT),
-        "labels": torch.tensor(labels_BT),
+        "input_ids": torch.from_numpy(ids_BT),
+        "attention_mask": torch.from_numpy(mask_BT),
+        "labels": torch.from_numpy(labels_BT),
     }
 
 
@@ -66,9 +69,9 @@ class EpochBatches(Sampler[list[int]]):  # type: ignore[misc]  # torch is not ty
 
 
 class SampleList(torch.utils.data.Dataset[Sample]):  # type: ignore[misc]  # nor is this
-    """Samples in memory, by number."""
+    """Samples by number."""
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Samples) -> None:
         self._samples = samples
 
     def __len__(self) -> int:
@@ -79,26 +82,30 @@ class SampleList(torch.utils.data.Dataset[Sample]):  # type: ignore[misc]  # nor
 
 
 def train_loader(
-    samples: Sequence[Sample], *, batches: EpochBatches, pad_id: int
+    rows: torch.utils.data.Dataset[Any],
+    *,
+    batches: EpochBatches,
+    collate_fn: Callable[[Any], Batch],
 ) -> DataLoader[Batch]:
     """Return the loader of training batches; it draws nothing from the global random state."""
-
-    def collate_padded(chosen: list[Sample]) -> Batch:
-        return collate(chosen, pad_id=pad_id)
-
     return DataLoader(
-        SampleList(samples),
+        rows,
         batch_sampler=batches,
-        collate_fn=collate_padded,
+        collate_fn=collate_fn,
         num_workers=0,
         # Else each pass would draw its base seed from the generator that dropout uses.
         generator=torch.Generator(),
     )
 
 
-def evaluation_batches(
-    samples: Sequence[Sample], *, batch_size: int, pad_id: int
-) -> Iterator[Batch]:
+def token_count(batch: Batch) -> int:
+    """Count the tokens of a batch without padding."""
+    packed = batch.get("token_count")
+    return int(batch["attention_mask"].sum() if packed is None else packed)
+
+
+def evaluation_batches(samples: Samples, *, batch_size: int, pad_id: int) -> Iterator[Batch]:
     """Yield the validation rows once, in their own order."""
     for begin in range(0, len(samples), batch_size):
-        yield collate(samples[begin : begin + batch_size], pad_id=pad_id)
+        numbers = range(begin, min(begin + batch_size, len(samples)))
+        yield collate([samples[at] for at in numbers], pad_id=pad_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,16 @@ from services.trainer_runner.trainer.data.batches import (
     IGNORE,
     Batch,
     EpochBatches,
+    SampleList,
+    collate,
     evaluation_batches,
+    token_count,
     train_loader,
 )
+from services.trainer_runner.trainer.data.packs import PackedRows, collate_packs
+
+#: What of a batch a model is given; rows of several samples have positions in place of a mask.
+MODEL_INPUTS = ("input_ids", "attention_mask", "position_ids")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +61,7 @@ def answer_loss_sum(model: Any, batch: Batch) -> torch.Tensor:
     """
     targets_BT = batch["labels"][:, 1:]
     keep_K = (targets_BT != IGNORE).any(dim=0).nonzero().squeeze(-1)
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    inputs = {name: batch[name] for name in MODEL_INPUTS if name in batch}
     if _takes_logits_to_keep(model):
         logits_BKV = model(**inputs, logits_to_keep=keep_K, use_cache=False).logits
     else:
@@ -87,11 +95,12 @@ class AnswerTrainer(SFTTrainer):  # type: ignore[misc]  # trl is not typed here
         training = plan.spec.training
         self.sums = StepSums()
         self._samples = data.train
+        self._packs = data.packs
         self._validation = data.validation
         self._pad_id = pad_id
         self._eval_batch_size = training.per_device_eval_batch_size
         self.batches = EpochBatches(
-            len(data.train), batch_size=training.per_device_train_batch_size, seed=training.seed
+            data.row_count, batch_size=training.per_device_train_batch_size, seed=training.seed
         )
         super().__init__(
             model=model,
@@ -109,7 +118,12 @@ class AnswerTrainer(SFTTrainer):  # type: ignore[misc]  # trl is not typed here
 
     def get_train_dataloader(self) -> DataLoader[Batch]:
         """Return batches in the order of seed and epoch."""
-        return train_loader(self._samples, batches=self.batches, pad_id=self._pad_id)
+        is_packed = bool(self._packs)
+        return train_loader(
+            PackedRows(self._samples, self._packs) if is_packed else SampleList(self._samples),
+            batches=self.batches,
+            collate_fn=partial(collate_packs if is_packed else collate, pad_id=self._pad_id),
+        )
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
@@ -117,7 +131,7 @@ class AnswerTrainer(SFTTrainer):  # type: ignore[misc]  # trl is not typed here
         """Return the batches of one optimiser step and the number of their trained tokens."""
         batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
         self.sums = StepSums(
-            tokens=sum(int(batch["attention_mask"].sum()) for batch in batches),
+            tokens=sum(map(token_count, batches)),
             trained_tokens=sum(map(target_count, batches)),
         )
         return batches, self.sums.trained_tokens

@@ -1,0 +1,232 @@
+"""Validation of what arrived: files are put together and verified, then every row is looked at."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from lehr import faults
+from lehr.events import outbox
+from lehr.events.catalog import DatasetAdded, ModelAdded
+from lehr.objects import Digest, ObjectDiffers, ObjectNotFound
+from lehr.postgres import Connection
+from services.catalog.domain.entries import Dataset, Entry, EntryState, File, Model, RowProblem
+from services.catalog.domain.errors import ClaimLost, ContentChanged
+from services.catalog.domain.parts import parts_of
+from services.catalog.examination.examine import Examination, examine
+from services.catalog.formats.source import SourceFile
+from services.catalog.handlers.claimed import Work
+from services.catalog.handlers.models import examined
+from services.catalog.handlers.uploads import Shelves, remove_objects
+from services.catalog.storage import entries
+
+
+class UploadDiffers(Exception):  # noqa: N818 - as all that is refused.
+    """A file that arrived is not the one that was announced."""
+
+    def __init__(self, file: File, why: str) -> None:
+        super().__init__(file.name, why)
+        self.file = file
+        self.why = why
+
+
+async def validate_dataset(shelves: Shelves, dataset: Dataset, work: Work) -> None:
+    """Make a dataset ready, or refuse it with its report.
+
+    Raises:
+        ClaimLost: another worker has it, or it was deleted; nothing visible was changed.
+        UploadDiffers: what arrived is not what was announced.
+        PlatformError: it cannot be decided now, or is refused for another reason than its rows.
+    """
+    async with _folder(shelves) as folder:
+        files = await _assembled(shelves, dataset, work, folder / "files")
+        await faults.hit("catalog.validate.assembled")
+        out_dir = folder / "out"
+        out_dir.mkdir()
+        found = await _examined(shelves, dataset, work, files, out_dir)
+        checked = _with_report(dataset, found)
+        if not found.is_accepted:
+            await refuse(shelves, checked, work)
+            return
+        for file in (checked.rows_file, checked.images_file, checked.keys_file):
+            if file is not None:
+                work.tell()
+                await shelves.objects.put_file(checked.written_key(file), out_dir / file.name)
+    await faults.hit("catalog.validate.before_commit")
+    async with shelves.db.transaction() as conn:
+        if not await entries.ready_dataset(conn, checked, work.worker):
+            raise ClaimLost(dataset.dataset_id)
+        await _tell_added(conn, checked)
+    await faults.hit("catalog.commit_dataset.after_row")
+    await remove_objects(shelves, [dataset.uploads_prefix])
+
+
+async def validate_model(shelves: Shelves, model: Model, work: Work) -> None:
+    """Make a model ready.
+
+    Raises:
+        ModelRefused: its files are no model that is safe to use.
+        ClaimLost, UploadDiffers, PlatformError: as for a dataset.
+    """
+    await _assembled(shelves, model, work, None)
+    await faults.hit("catalog.validate.assembled")
+    found = await examined(shelves, model)
+    await faults.hit("catalog.validate.before_commit")
+    async with shelves.db.transaction() as conn:
+        if not await entries.ready_model(conn, found, work.worker):
+            raise ClaimLost(model.model_id)
+        await _tell_added(conn, found)
+    await faults.hit("catalog.commit_model.after_row")
+    await remove_objects(shelves, [model.uploads_prefix])
+
+
+async def refuse(shelves: Shelves, entry: Entry, work: Work, refusal: str = "") -> None:
+    """Refuse an entry with its report, or for a reason of its own; its bytes go.
+
+    Raises:
+        ClaimLost: it is no longer this worker's to refuse.
+    """
+    if isinstance(entry, Dataset) and refusal:
+        problem = RowProblem(
+            reason="NOT_USABLE", description=refusal, row_count=0, lines=(), is_error=True
+        )
+        entry = replace(entry, problems=(problem,))
+    await _move(shelves, entry, work, refusal=refusal, state=EntryState.REFUSED)
+    await remove_objects(shelves, [entry.uploads_prefix, entry.prefix])
+
+
+async def await_again(shelves: Shelves, entry: Entry, work: Work, wrong: UploadDiffers) -> None:
+    """Go back to an upload of which a file is not what was announced; it must be sent again.
+
+    Raises:
+        ClaimLost: it is no longer this worker's.
+    """
+    # The parts go first: what is seen uploading again must not look complete.
+    at = entry.files.index(wrong.file)
+    await remove_objects(shelves, [f"{entry.uploads_prefix}{at}/"])
+    await _move(shelves, entry, work, refusal=wrong.why, state=EntryState.UPLOADING)
+
+
+async def _move(
+    shelves: Shelves, entry: Entry, work: Work, *, refusal: str, state: EntryState
+) -> None:
+    moved = False
+    async with shelves.db.transaction() as conn:
+        if isinstance(entry, Model):
+            moved = await entries.refuse_model(conn, entry, work.worker, refusal, state)
+        elif isinstance(entry, Dataset):
+            moved = await entries.refuse_dataset(conn, entry, work.worker, refusal, state)
+        if not moved:
+            raise ClaimLost(entry.entry_id)
+
+
+async def _assembled(
+    shelves: Shelves, entry: Entry, work: Work, folder: Path | None
+) -> list[SourceFile]:
+    """Put the files of an entry where they stay, verified; copy them into a folder if one is named.
+
+    Imported files lie there already.
+    """
+    if folder is not None:
+        await asyncio.to_thread(folder.mkdir)
+    work.tell(done_bytes=0, total_bytes=entry.size_bytes)
+    found = []
+    for file in entry.files:
+        path = None if folder is None else folder / file.name
+        if entry.source.is_uploaded:
+            await _join(shelves, entry, file, work, path)
+        else:
+            await _fetch(shelves, entry, file, work, path)
+        if path is not None:
+            found.append(SourceFile(name=file.name, path=path))
+    return found
+
+
+async def _join(shelves: Shelves, entry: Entry, file: File, work: Work, path: Path | None) -> None:
+    parts = [part.key for part in parts_of(entry, file, shelves.part_bytes)]
+    try:
+        await shelves.objects.put_joined(
+            entry.key(file.name),
+            parts,
+            expected=Digest(file.sha256, file.size_bytes),
+            copy_to=path,
+            progress=work.went_through,
+        )
+    except ObjectNotFound:
+        raise UploadDiffers(file, "has parts that have gone") from None
+    except ObjectDiffers as error:
+        raise UploadDiffers(file, error.why) from None
+
+
+async def _fetch(shelves: Shelves, entry: Entry, file: File, work: Work, path: Path | None) -> None:
+    key = entry.key(file.name)
+    if path is None:
+        digest = await shelves.objects.sha256(key)
+    else:
+        digest = await shelves.objects.get_file(key, path)
+    if digest.sha256 != file.sha256:
+        raise ContentChanged(file.name)
+    work.went_through(file.size_bytes)
+
+
+async def _examined(
+    shelves: Shelves, dataset: Dataset, work: Work, files: list[SourceFile], out_dir: Path
+) -> Examination:
+    work.tell(done_bytes=0, total_bytes=dataset.size_bytes, row_count=0)
+
+    def tell(done_bytes: int, row_count: int) -> None:
+        work.tell(done_bytes=done_bytes, row_count=row_count)
+
+    return await asyncio.to_thread(
+        examine,
+        files,
+        columns=dataset.columns,
+        out_dir=out_dir,
+        processes=shelves.processes,
+        progress=tell,
+    )
+
+
+def _with_report(dataset: Dataset, found: Examination) -> Dataset:
+    return replace(
+        dataset,
+        row_kind=found.row_kind,
+        row_count=found.row_count,
+        distinct_count=found.distinct_count,
+        image_row_count=found.image_row_count,
+        layouts=found.layouts,
+        problems=found.problems,
+        row_files=found.files,
+        rows_file=found.rows_file,
+        images_file=found.images_file,
+        keys_file=found.keys_file,
+    )
+
+
+async def _tell_added(conn: Connection, entry: Entry) -> None:
+    event: DatasetAdded | ModelAdded
+    if isinstance(entry, Dataset):
+        event = DatasetAdded(
+            tenant=entry.tenant,
+            dataset_id=entry.dataset_id,
+            name=entry.name,
+            revision=entry.revision,
+            row_count=entry.row_count,
+        )
+    else:
+        event = ModelAdded(
+            tenant=entry.tenant, model_id=entry.entry_id, name=entry.name, revision=entry.revision
+        )
+    await outbox.add(conn, event, sequence=1, source="catalog")
+
+
+@asynccontextmanager
+async def _folder(shelves: Shelves) -> AsyncIterator[Path]:
+    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=shelves.scratch, prefix="work-"))
+    try:
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

@@ -1,0 +1,21 @@
+"""Where imports come from, and how much may come."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from services.catalog.hub.calling import Hub
+from services.catalog.vault import Vault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What imports need beside the shelves."""
+
+    hub: Hub
+    vault: Vault
+    bytes_max: int
+    """Largest sum of the files of one import."""
+    time_limit: timedelta
+    """How long one import may take."""
+    allow_pickle: frozenset[str] = frozenset()
+    """Versions, ``repo@commit``, whose weights may be pickles."""

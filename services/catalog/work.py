@@ -1,0 +1,156 @@
+"""The loop that imports and validates entries, one at a time, each under a claim.
+
+A claim is renewed while the work goes on. When a worker dies its claim runs out, and whoever takes
+the entry next does all of the work again.
+"""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+from lehr import faults
+from lehr.errors import PlatformError
+from lehr.ids import new_id
+from lehr.logs import bind_context, get_logger
+from services.catalog.domain.entries import Dataset, Entry, EntryState, Model, Reference
+from services.catalog.domain.errors import ClaimLost
+from services.catalog.handlers import importing, validating
+from services.catalog.handlers.claimed import Work
+from services.catalog.handlers.uploads import Shelves, remove_objects
+from services.catalog.storage import claims, entries
+
+ATTEMPTS_MAX = 3
+"""How often an entry is begun before it is refused: what killed three workers kills the next."""
+
+PAUSE = timedelta(seconds=3)
+"""Before an entry is tried again that failed."""
+
+RENEWALS = 10
+"""Renewals within the lifetime of a claim; each also writes how far the work is."""
+
+
+class Worker:
+    """Takes one entry after the other."""
+
+    def __init__(self, shelves: Shelves, *, claim_lifetime: timedelta) -> None:
+        self._shelves = shelves
+        self._lifetime = claim_lifetime
+        self._log = get_logger()
+
+    async def work(self) -> None:
+        """Do all that is there to do."""
+        while True:
+            found = [await self._take(noun) for noun in claims.NOUNS]
+            if not any(found):
+                return
+
+    async def _take(self, noun: claims.Noun) -> bool:
+        async with self._shelves.db.connection() as conn:
+            claim = await claims.take(conn, noun, new_id("worker"), self._lifetime)
+        if claim is None:
+            return False
+        work = Work(claim=claim)
+        with bind_context(entry_id=claim.entry_id, attempt=claim.attempts):
+            await self._under_claim(work)
+        return True
+
+    async def _under_claim(self, work: Work) -> None:
+        doing = asyncio.create_task(self._do(work))
+        keeping = asyncio.create_task(self._keep(work, doing))
+        try:
+            await doing
+        except (asyncio.CancelledError, ClaimLost) as error:
+            if isinstance(error, asyncio.CancelledError) and not work.is_over:
+                # This process is ending: the next one begins at once, and the attempt is free.
+                work.is_over = True
+                await self._release(work, timedelta(0), counts=False)
+                raise
+            self._log.warning("claim_lost")
+            await self._tidy(work)
+        finally:
+            work.is_over = True
+            keeping.cancel()
+
+    async def _keep(self, work: Work, doing: asyncio.Task[None]) -> None:
+        """Renew the claim; end the work when it is lost, or could not be renewed for too long."""
+        loop = asyncio.get_running_loop()
+        lifetime = self._lifetime.total_seconds()
+        kept_at = loop.time()
+        while loop.time() - kept_at < lifetime:
+            await asyncio.sleep(lifetime / RENEWALS)
+            asked_at = loop.time()
+            try:
+                async with asyncio.timeout(lifetime / 2), self._shelves.db.connection() as conn:
+                    kept = await claims.renew(conn, work.claim, self._lifetime, work.progress)
+            except (PlatformError, TimeoutError):
+                continue
+            if not kept:
+                break
+            kept_at = asked_at
+        work.is_over = True
+        doing.cancel()
+
+    async def _do(self, work: Work) -> None:
+        entry = work.entry = await self._entry(work)
+        if entry is None:
+            return
+        try:
+            await faults.hit("catalog.validate.claimed")
+            if work.claim.attempts > ATTEMPTS_MAX:
+                await validating.refuse(self._shelves, entry, work, _given_up())
+                return
+            await self._through(entry, work)
+        except ClaimLost:
+            raise
+        except validating.UploadDiffers as wrong:
+            await validating.await_again(self._shelves, entry, work, wrong)
+        except PlatformError as error:
+            if error.retryable:
+                self._log.warning("work_put_off", reason=error.reason, problem=str(error))
+                await self._release(work, PAUSE, counts=False)
+            else:
+                self._log.info("entry_refused", reason=error.reason, problem=str(error))
+                await validating.refuse(self._shelves, entry, work, str(error))
+        except Exception:  # the edge: what one entry breaks must not end the process.
+            self._log.exception("work_failed")
+            if work.claim.attempts < ATTEMPTS_MAX:
+                await self._release(work, PAUSE, counts=True)
+            else:
+                await validating.refuse(self._shelves, entry, work, _given_up())
+
+    async def _through(self, entry: Entry, work: Work) -> None:
+        if isinstance(entry, Model):
+            if entry.state is EntryState.IMPORTING:
+                entry = await importing.fetch_model(self._shelves, entry, work)
+            await validating.validate_model(self._shelves, entry, work)
+        elif isinstance(entry, Dataset):
+            if entry.state is EntryState.IMPORTING:
+                entry = await importing.fetch_dataset(self._shelves, entry, work)
+            await validating.validate_dataset(self._shelves, entry, work)
+
+    async def _entry(self, work: Work) -> Entry | None:
+        claim = work.claim
+        where = (claim.tenant, claim.project, Reference(entry_id=claim.entry_id))
+        async with self._shelves.db.connection() as conn:
+            if claim.noun == "model":
+                return await entries.find_model(conn, *where)
+            return await entries.find_dataset(conn, *where)
+
+    async def _tidy(self, work: Work) -> None:
+        """Remove what was written for an entry that was deleted meanwhile."""
+        entry = work.entry
+        if entry is not None and await self._entry(work) is None:
+            await remove_objects(self._shelves, [entry.uploads_prefix, entry.prefix])
+
+    async def _release(self, work: Work, pause: timedelta, *, counts: bool) -> None:
+        # One that cannot be given back runs out by itself.
+        with suppress(PlatformError):
+            async with self._shelves.db.connection() as conn:
+                await claims.release(conn, work.claim, pause, counts=counts)
+
+
+def _given_up() -> str:
+    return (
+        f"could not be examined in {ATTEMPTS_MAX} attempts; upload it again, and if that fails too,"
+        " ask whoever runs the platform to look into the catalog's log"
+    )
