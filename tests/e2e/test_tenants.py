@@ -9,7 +9,7 @@ import pytest
 
 from lehr.client import AsyncClient
 from lehr.client.connection import Connection
-from lehr.errors import NotFound, PermissionDenied, PlatformError
+from lehr.errors import InvalidArgument, NotFound, PermissionDenied, PlatformError
 from services.gateway.proxy import ROUTES
 from tests.e2e.world import World
 
@@ -17,8 +17,11 @@ from tests.e2e.world import World
 INTERNAL = {
     "GetRunPlan", "ListJobsChangedSince", "Acquire", "SyncNode", "RequestStop", "GetLease",
     "ListLeaseIntervals", "Open", "Begin", "Commit", "Abort", "PlaceHold", "GetFunding", "Settle",
-    "OpenSeries", "GetWatermark", "ResolveTraining",
+    "OpenSeries", "GetWatermark", "ResolveTraining", "FindResumable",
 }  # fmt: skip
+
+#: For operators alone: closed to every tenant's own keys.
+OPERATORS = {"TopUp", "PublishRates", "ReleaseGpu"}
 
 #: Methods that name a thing: the field that names it, and whose id goes in.
 NAMED: dict[str, tuple[str, str]] = {
@@ -49,7 +52,7 @@ NAMED: dict[str, tuple[str, str]] = {
 #: Methods that answer for the caller's tenant whatever is asked, or for everybody alike.
 OWN = {
     "PlanJob", "CreateJob", "ListJobs", "ListTiers", "ListNodes", "CheckHeld", "Quote",
-    "GetBalance", "TopUp", "ListLedger", "PublishRates", "Reconcile", "AddModel", "SearchModels",
+    "GetBalance", "ListLedger", "Reconcile", "AddModel", "SearchModels",
     "AddDataset",
     "ListDatasets", "WhoAmI", "CreateApiKey", "ListApiKeys", "WatchEvents",
 }  # fmt: skip
@@ -105,7 +108,7 @@ async def fill(things: dict[str, str], world: World) -> None:
 
 
 def test_every_method_has_its_place_in_the_matrix() -> None:
-    assert set(METHODS) == INTERNAL | set(NAMED) | OWN
+    assert set(METHODS) == INTERNAL | OPERATORS | set(NAMED) | OWN
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))
@@ -132,6 +135,16 @@ async def test_methods_for_services_are_closed_to_every_key(world: World, name: 
     refusal = await _refusal(world.client, name)
 
     assert isinstance(refusal, PermissionDenied)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+async def test_methods_for_operators_are_open_to_no_other_admin(world: World, name: str) -> None:
+    async with world.of_tenant("stranger") as stranger:
+        refusal = await _refusal(stranger.client, name)
+
+    assert isinstance(refusal, PermissionDenied)
+    assert refusal.reason == "OPERATOR_ONLY"
+    assert isinstance(await _refusal(world.client, name), InvalidArgument)
 
 
 async def test_lists_hold_nothing_of_the_other(world: World, things: dict[str, str]) -> None:

@@ -59,6 +59,7 @@ CALLS = [
     "gpus list",
     "gpus nodes",
     "gpus check",
+    "gpus release gpu_1 --reason rebooted",
     "billing rates",
     "billing balance",
     "billing top-up 5EUR",
@@ -190,6 +191,9 @@ ANSWERS: dict[str, dict[str, Any]] = {
         ).tiers,
         "nodes": gpu_allocator_pb2.ListNodesResponse(nodes=[NODE]).nodes,
         "check_held": gpu_allocator_pb2.CheckHeldResponse(),
+        "release": gpu_allocator_pb2.Gpu(
+            gpu_id="gpu_1", state=gpu_allocator_pb2.GPU_STATE_CLEARING
+        ),
     },
     "billing": {
         "quote": billing_pb2.QuoteResponse(),
@@ -288,6 +292,20 @@ def test_a_line_of_a_log_is_printed_to_the_letter() -> None:
     told = lehr("jobs logs job_1")
 
     assert told.stdout.splitlines()[0].endswith(f" {ODD}")
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_released_gpu_is_told_with_its_state_and_what_comes_next() -> None:
+    told = lehr("gpus release gpu_1 --reason rebooted")
+
+    assert told.stdout == "gpu_1 is clearing; its node decides at its next sync\n"
+
+
+def test_no_gpu_is_released_without_a_reason() -> None:
+    told = lehr("gpus release gpu_1")
+
+    assert told.exit_code == 2
+    assert "--reason" in told.stderr
 
 
 def test_a_fault_of_the_disk_is_told_without_a_traceback(connected: Any) -> None:
