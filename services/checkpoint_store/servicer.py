@@ -33,7 +33,7 @@ POLICY: Mapping[str, frozenset[str]] = {
     "Begin": _RUNNER,
     "Commit": _RUNNER,
     "Abort": _RUNNER,
-    "ListCheckpoints": frozenset({"gateway", "scheduler"}),
+    "FindResumable": frozenset({"scheduler"}),
 }
 
 _STATES = {
@@ -77,12 +77,10 @@ class Servicer(CheckpointStoreServiceServicer):
             hash_bytes_max=self._resume_hash_bytes_max,
             url_lifetime=self._download_url_lifetime,
         )
-        if opened.resume_from is None:
-            return pb.OpenResponse(skipped=opened.skipped)
-        is_best = opened.resume_from.checkpoint_id == opened.best_id
+        point = opened.resume_from
         return pb.OpenResponse(
-            resume_from=_to_proto(opened.resume_from, is_best=is_best),
-            files=self._read_links(opened.resume_from, opened.resume_from.files),
+            resume_from=_resume_point(opened),
+            files=self._read_links(point, point.files) if point else (),
             skipped=opened.skipped,
         )
 
@@ -122,6 +120,18 @@ class Servicer(CheckpointStoreServiceServicer):
             _end_upload(request), db=self._db, url_lifetime=self._upload_url_lifetime
         )
         return pb.AbortResponse()
+
+    async def FindResumable(
+        self, request: pb.FindResumableRequest, context: Context
+    ) -> pb.FindResumableResponse:
+        found = await opening.find_resumable(
+            _owner(),
+            parse_id(request.job_id, "job"),
+            db=self._db,
+            objects=self._objects,
+            hash_bytes_max=self._resume_hash_bytes_max,
+        )
+        return pb.FindResumableResponse(resume_from=_resume_point(found), skipped=found.skipped)
 
     async def ListCheckpoints(
         self, request: pb.ListCheckpointsRequest, context: Context
@@ -223,6 +233,13 @@ def _which(request: pb.DownloadCheckpointRequest) -> tuple[str, str]:
         case _:
             rule = "give one of checkpoint_id, best_of_job_id and final_of_job_id"
             raise InvalidArgument(rule, fields=[FieldViolation(field="which", description=rule)])
+
+
+def _resume_point(opened: opening.Opening) -> pb.Checkpoint | None:
+    point = opened.resume_from
+    if point is None:
+        return None
+    return _to_proto(point, is_best=point.checkpoint_id == opened.best_id)
 
 
 def _shown(shown: reading.Shown) -> pb.Checkpoint:

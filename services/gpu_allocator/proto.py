@@ -8,11 +8,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2 as pb
 from lehr.errors import FieldViolation, InvalidArgument
-from lehr.ids import derived_id
+from lehr.ids import derived_id, parse_id
 from lehr.training.ends import RunEnd
 from services.gpu_allocator.domain.desired import Desired
 from services.gpu_allocator.domain.errors import TenantMismatch, TierUnknown
-from services.gpu_allocator.domain.gpu import Gpu, GpuReport, GpuState
+from services.gpu_allocator.domain.gpu import Gpu, GpuReport, GpuState, ReleaseGpu
 from services.gpu_allocator.domain.grant import AcquireGpus, TierFunding
 from services.gpu_allocator.domain.lease import Lease, LeasePhase, LeaseReport
 from services.gpu_allocator.domain.node import Sync
@@ -22,6 +22,7 @@ from services.gpu_allocator.handlers.nodes import HeldView, NodeView
 
 PAGE = 200
 PAGE_MAX = 1000
+REASON_CHARACTERS_MAX = 500
 
 _PHASES = {phase: pb.LeasePhase.Value(f"LEASE_PHASE_{phase}") for phase in LeasePhase}
 _REPORTED = {number: phase for phase, number in _PHASES.items() if phase is not LeasePhase.LOST}
@@ -156,6 +157,20 @@ def limit(number: int) -> int:
     return min(number or PAGE, PAGE_MAX)
 
 
+def release(request: pb.ReleaseGpuRequest, *, principal: str) -> ReleaseGpu:
+    """Read a release from quarantine; raise InvalidArgument with every wrong field."""
+    gpu_id = parse_id(request.gpu_id, "gpu")
+    wrong = _Wrong("the GPU cannot be released")
+    for field, longest in (("reason", REASON_CHARACTERS_MAX), ("request_id", 255)):
+        text = getattr(request, field)
+        fits = text.strip() and len(text) <= longest and text.isprintable()
+        wrong.unless(fits, field, f"must be 1 to {longest} printable characters")
+    wrong.refuse()
+    return ReleaseGpu(
+        request_id=request.request_id, gpu_id=gpu_id, principal=principal, reason=request.reason
+    )
+
+
 def lease(found: Lease) -> pb.Lease:
     """Return a lease as others see it."""
     return pb.Lease(
@@ -222,8 +237,20 @@ def node(view: NodeView, *, own: Collection[str]) -> pb.Node:
         node_id=view.node.node_id,
         name=view.node.name,
         is_live=view.is_live,
-        gpus=[_gpu(gpu, is_live=view.is_live, own=own) for gpu in view.gpus],
+        gpus=[gpu(one, is_live=view.is_live, own=own) for one in view.gpus],
         sync_time=_timestamp(view.node.sync_time),
+    )
+
+
+def gpu(found: Gpu, *, is_live: bool = True, own: Collection[str] = ()) -> pb.Gpu:
+    """Return a GPU; its lease is named only if it is in ``own``."""
+    is_gone = found.state is GpuState.FREE and not is_live
+    return pb.Gpu(
+        gpu_id=found.gpu_id,
+        ordinal=found.ordinal,
+        tier=found.tier,
+        state=_GPU_STATES[GpuState.ABSENT if is_gone else found.state],
+        lease_id=found.lease_id if found.lease_id is not None and found.lease_id in own else "",
     )
 
 
@@ -244,17 +271,6 @@ def held(view: HeldView) -> pb.CheckHeldResponse:
         ],
         differences=view.check.differences,
         pending_event_count=view.pending_event_count,
-    )
-
-
-def _gpu(gpu: Gpu, *, is_live: bool, own: Collection[str]) -> pb.Gpu:
-    is_gone = gpu.state is GpuState.FREE and not is_live
-    return pb.Gpu(
-        gpu_id=gpu.gpu_id,
-        ordinal=gpu.ordinal,
-        tier=gpu.tier,
-        state=_GPU_STATES[GpuState.ABSENT if is_gone else gpu.state],
-        lease_id=gpu.lease_id if gpu.lease_id is not None and gpu.lease_id in own else "",
     )
 
 

@@ -14,8 +14,9 @@ from lehr.logs import metrics
 from lehr.postgres import Database
 from lehr.rpc.auth import caller, tenant_of_caller
 from services.gpu_allocator import proto
+from services.gpu_allocator.domain.errors import OperatorOnly
 from services.gpu_allocator.domain.tier import Tier
-from services.gpu_allocator.handlers import leases, nodes
+from services.gpu_allocator.handlers import leases, nodes, quarantine
 
 SERVICE_NAME = "lehr.api.gpu_allocator.v1.GpuAllocatorService"
 
@@ -125,3 +126,14 @@ class Servicer(pb_grpc.GpuAllocatorServiceServicer):
     ) -> pb.CheckHeldResponse:
         """Compare held with used; only the tenant's own leases are named."""
         return proto.held(await nodes.check_held(tenant_of_caller(), db=self._db))
+
+    async def ReleaseGpu(
+        self, request: pb.ReleaseGpuRequest, context: Context
+    ) -> pb.ReleaseGpuResponse:
+        """End the quarantine of a GPU on an operator's word."""
+        if caller().role != "operator":
+            raise OperatorOnly("release a GPU from quarantine")
+        command = proto.release(request, principal=caller().principal)
+        return pb.ReleaseGpuResponse(
+            gpu=proto.gpu(await quarantine.release_gpu(command, db=self._db))
+        )

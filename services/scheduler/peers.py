@@ -28,6 +28,8 @@ from services.scheduler.domain.run import Lease, LeasePhase
 PAGE = 200
 RESOLVE_SECONDS = 60.0
 """Counting the tokens of a large dataset takes longer than other calls."""
+VERIFY_SECONDS = 300.0
+"""Checkpoints are read to tell whether they verify, one after the other if they are broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +156,16 @@ class Peers:
                 return list(leases.values())
             request.cursor = page.next_cursor
 
-    async def has_checkpoint(self, job_id: str) -> bool:
-        """Return whether the job can continue from a checkpoint."""
-        request = checkpoint_store_pb2.ListCheckpointsRequest(job_id=job_id)
+    async def resume_step(self, job_id: str) -> int | None:
+        """Return the step that a run would continue from; None where nothing whole was saved.
+
+        Raises:
+            FailedPrecondition: NO_CHECKPOINT_VERIFIES, naming the steps; none can be read whole.
+        """
+        request = checkpoint_store_pb2.FindResumableRequest(job_id=job_id)
         with raises_platform_errors():
-            found = await self._checkpoints.ListCheckpoints(request)
-        return any(one.is_resumable for one in found.checkpoints)
+            found = await self._checkpoints.FindResumable(request, timeout=VERIFY_SECONDS)
+        return found.resume_from.step if found.HasField("resume_from") else None
 
 
 def _money(message: common_pb2.Money) -> Money:

@@ -15,6 +15,7 @@ import pytest
 
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2 as gpu_pb
 from lehr.api.scheduler.v1 import job_pb2
+from lehr.errors import FailedPrecondition
 from lehr.objects import ObjectStore
 from lehr.stack import Node
 from tests.e2e.audit import (
@@ -140,12 +141,38 @@ async def test_without_any_readable_checkpoint_nothing_is_trained_or_billed(worl
     job_id = await world.launch({**SCRIPT, "total_steps": 200})
     await world.reaches(job_id, 15)
     await world.client.jobs.stop(job_id)
-    await world.rests(job_id)
+    stopped = await world.rests(job_id)
     before = await world.settled(job_id)
 
     spoilt = list(await world.saved(job_id))
     await spoil(world, job_id, spoilt)
-    await world.client.jobs.resume(job_id)
+    with pytest.raises(FailedPrecondition) as refused:
+        await world.client.jobs.resume(job_id)
+
+    assert refused.value.reason == "NO_CHECKPOINT_VERIFIES"
+    assert all(f"step {step}" in refused.value.message for step in spoilt)
+    assert await world.client.jobs.get(job_id) == stopped
+    assert (await world.client.jobs.cost(job_id)).total == before.total
+    ledger = (await world.client.billing.ledger(job_id=job_id)).transactions
+    assert [one.kind for one in ledger].count("hold") == 1
+
+
+async def test_checkpoints_that_break_after_a_resume_was_accepted_end_its_run_unbilled(
+    world: World,
+) -> None:
+    job_id = await world.launch({**SCRIPT, "total_steps": 200})
+    await world.reaches(job_id, 15)
+    await world.client.jobs.stop(job_id)
+    await world.rests(job_id)
+    before = await world.settled(job_id)
+
+    spoilt = list(await world.saved(job_id))
+    arming = arm(world, "scheduler.resume.after_hold", action="hang")
+    resuming = asyncio.create_task(world.client.jobs.resume(job_id))
+    await eventually(lambda: _fired(world, arming))
+    await spoil(world, job_id, spoilt)
+    world.stack.arm()
+    await resuming
     job = await world.rests(job_id, within=PATIENCE_SECONDS)
 
     assert job.state == job_pb2.JOB_STATE_FAILED
@@ -274,6 +301,10 @@ def _lives(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+async def _fired(world: World, arming: str) -> bool | None:
+    return bool(fired(world, arming)) or None
 
 
 async def _gone(process: psutil.Process) -> bool | None:

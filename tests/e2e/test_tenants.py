@@ -10,7 +10,7 @@ import pytest
 
 from lehr.client import AsyncClient
 from lehr.client.connection import Connection
-from lehr.errors import NotFound, PermissionDenied, PlatformError
+from lehr.errors import InvalidArgument, NotFound, PermissionDenied, PlatformError
 from services.gateway.proxy import ROUTES
 from tests.e2e.world import World
 
@@ -18,8 +18,11 @@ from tests.e2e.world import World
 INTERNAL = {
     "GetRunPlan", "ListJobsChangedSince", "Acquire", "SyncNode", "RequestStop", "GetLease",
     "ListLeaseIntervals", "Open", "Begin", "Commit", "Abort", "PlaceHold", "GetFunding", "Settle",
-    "OpenSeries", "GetWatermark", "ResolveTraining",
+    "OpenSeries", "GetWatermark", "ResolveTraining", "FindResumable",
 }  # fmt: skip
+
+#: For operators alone: closed to every tenant's own keys.
+OPERATORS = {"TopUp", "PublishRates", "ReleaseGpu"}
 
 #: Methods that name a thing: the field that names it, and whose id goes in.
 NAMED: dict[str, tuple[str, str]] = {
@@ -53,8 +56,8 @@ NAMED: dict[str, tuple[str, str]] = {
 #: Methods that answer for the caller's tenant whatever is asked, or for everybody alike.
 OWN = {
     "PlanJob", "CreateJob", "ListJobs", "ListTiers", "ListNodes", "CheckHeld", "Quote",
-    "GetBalance", "TopUp", "ListLedger", "PublishRates", "Reconcile", "AddModel", "SearchModels",
-    "AddDataset", "ImportDataset", "ImportModel", "SearchHub", "PutCredential", "ListCredentials",
+    "GetBalance", "ListLedger", "Reconcile", "AddModel", "SearchModels", "AddDataset",
+    "ImportDataset", "ImportModel", "SearchHub", "PutCredential", "ListCredentials",
     "DeleteCredential",
     "ListDatasets", "WhoAmI", "CreateApiKey", "ListApiKeys", "WatchEvents",
 }  # fmt: skip
@@ -110,7 +113,7 @@ async def fill(things: dict[str, str], world: World) -> None:
 
 
 def test_every_method_has_its_place_in_the_matrix() -> None:
-    assert set(METHODS) == INTERNAL | set(NAMED) | OWN
+    assert set(METHODS) == INTERNAL | OPERATORS | set(NAMED) | OWN
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))
@@ -137,6 +140,16 @@ async def test_methods_for_services_are_closed_to_every_key(world: World, name: 
     refusal = await _refusal(world.client, name)
 
     assert isinstance(refusal, PermissionDenied)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+async def test_methods_for_operators_are_open_to_no_other_admin(world: World, name: str) -> None:
+    async with world.of_tenant("stranger") as stranger:
+        refusal = await _refusal(stranger.client, name)
+
+    assert isinstance(refusal, PermissionDenied)
+    assert refusal.reason == "OPERATOR_ONLY"
+    assert isinstance(await _refusal(world.client, name), InvalidArgument)
 
 
 async def test_lists_hold_nothing_of_the_other(world: World, things: dict[str, str]) -> None:

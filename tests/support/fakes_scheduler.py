@@ -16,7 +16,13 @@ from lehr.api.catalog.v1 import catalog_pb2, catalog_pb2_grpc
 from lehr.api.checkpoint_store.v1 import checkpoint_store_pb2, checkpoint_store_pb2_grpc
 from lehr.api.common.v1 import common_pb2
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2, gpu_allocator_pb2_grpc
-from lehr.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
+from lehr.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from lehr.ids import derived_id
 from lehr.rpc.auth import Verifier, caller
 from lehr.rpc.server import Server
@@ -241,19 +247,25 @@ class FakeBilling(billing_pb2_grpc.BillingServiceServicer):
 
 @dataclass
 class FakeCheckpoints(checkpoint_store_pb2_grpc.CheckpointStoreServiceServicer):
-    """A checkpoint store that knows which jobs have one, and whether it is resumable."""
+    """A checkpoint store that knows of which jobs one is resumable, and of which none verifies."""
 
     of_job: dict[str, list[bool]] = field(default_factory=dict)
+    """Whether each is resumable, by step."""
+    broken: set[str] = field(default_factory=set)
+    """Jobs whose checkpoints cannot be read."""
 
-    async def ListCheckpoints(
-        self, request: checkpoint_store_pb2.ListCheckpointsRequest, context: Any
-    ) -> checkpoint_store_pb2.ListCheckpointsResponse:
-        return checkpoint_store_pb2.ListCheckpointsResponse(
-            checkpoints=[
-                checkpoint_store_pb2.Checkpoint(is_resumable=each)
-                for each in self.of_job.get(request.job_id, [])
-            ]
-        )
+    async def FindResumable(
+        self, request: checkpoint_store_pb2.FindResumableRequest, context: Any
+    ) -> checkpoint_store_pb2.FindResumableResponse:
+        steps = [step for step, each in enumerate(self.of_job.get(request.job_id, []), 1) if each]
+        if steps and request.job_id in self.broken:
+            raise FailedPrecondition(
+                f"none verifies: step {steps[-1]}: gone", reason="NO_CHECKPOINT_VERIFIES"
+            )
+        found = checkpoint_store_pb2.FindResumableResponse()
+        if steps:
+            found.resume_from.step = steps[-1]
+        return found
 
 
 @dataclass
@@ -296,7 +308,7 @@ _SERVED = (
     (
         "checkpoints",
         checkpoint_store_pb2_grpc.add_CheckpointStoreServiceServicer_to_server,
-        "ListCheckpoints",
+        "FindResumable",
     ),
 )
 _NAMES = {

@@ -18,6 +18,7 @@ CredentialName = Annotated[str, typer.Argument(help="Name of the secret.")]
 def put(
     name: CredentialName,
     s3: Annotated[bool, typer.Option("--s3", help="Keys of an S3 server, not a token.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Store a hub token, or S3 keys; asked for without echo, or read from standard input.
 
@@ -34,7 +35,7 @@ def put(
     else:
         token = _secret("hub token")
         run(lambda client: client.credentials.put_hub_token(name, token))
-    console.print(f"{name} is stored", markup=False)
+    _tell(name, "stored", as_json=as_json)
 
 
 @app.command("list")
@@ -51,10 +52,17 @@ def list_credentials(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def delete(name: CredentialName) -> None:
+def delete(name: CredentialName, as_json: AsJson = False) -> None:
     """Forget a secret."""
     run(lambda client: client.credentials.delete(name))
-    console.print(f"{name} is forgotten", markup=False)
+    _tell(name, "forgotten", as_json=as_json)
+
+
+def _tell(name: str, done: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, done: True})
+    else:
+        console.print(f"{name} is {done}", markup=False)
 
 
 def _secret(what: str) -> str:

@@ -128,13 +128,20 @@ class Jobs:
         max_duration: timedelta | None = None,
         request_id: str | None = None,
     ) -> job_pb2.Job:
-        """Take a stopped job back to the queue; without limits, what is left of the old ones."""
+        """Take a stopped job back to the queue; without limits, what is left of the old ones.
+
+        Raises:
+            FailedPrecondition: NOTHING_TO_RESUME, NO_CHECKPOINT_VERIFIES or JOB_STATE_FORBIDS.
+        """
         request = scheduler_pb2.ResumeJobRequest(
             job_id=job_id, request_id=request_id or event_uuid().hex
         )
         if max_cost is not None and max_duration is not None:
             request.authorization.CopyFrom(authorization(max_cost, max_duration))
-        return (await self._connection.call(self._scheduler.ResumeJob, request)).job
+        answer = await self._connection.call(
+            self._scheduler.ResumeJob, request, seconds=LONG_CALL_SECONDS
+        )
+        return answer.job
 
     async def cost(self, job_id: str) -> billing_pb2.Cost:
         """Return what the job has cost so far, line by line."""

@@ -39,6 +39,22 @@ class Gpus:
         request = gpu_allocator_pb2.CheckHeldRequest()
         return await self._connection.call(self._stub.CheckHeld, request)
 
+    async def release(
+        self, gpu_id: str, *, reason: str, request_id: str | None = None
+    ) -> gpu_allocator_pb2.Gpu:
+        """Take a GPU out of quarantine; operators only.
+
+        ``reason`` says how the caller knows that its old process is dead, and is kept with their
+        name. It can be granted once its node says that it is clear.
+
+        Raises:
+            FailedPrecondition: GPU_NOT_QUARANTINED.
+        """
+        request = gpu_allocator_pb2.ReleaseGpuRequest(
+            gpu_id=gpu_id, reason=reason, request_id=request_id or event_uuid().hex
+        )
+        return (await self._connection.call(self._stub.ReleaseGpu, request)).gpu
+
 
 class Billing:
     """Prices, credit and the ledger."""

@@ -1,6 +1,11 @@
 """Why the checkpoint store refuses something."""
 
+from collections.abc import Mapping
+from itertools import islice
+
 from lehr.errors import FailedPrecondition, NotFound, Stale
+
+_WHY_MAX, _STEPS_MAX = 5, 50
 
 
 class CheckpointNotFound(NotFound):
@@ -134,16 +139,27 @@ class ChecksumMismatch(FailedPrecondition):
 
 
 class NothingVerifies(FailedPrecondition):
-    """The job has checkpoints, and none of them can be read whole."""
+    """The job has checkpoints, and none of them can be read whole.
+
+    Says why of the newest few and names the steps of the others: an error travels in a header, and
+    a job may keep a thousand.
+    """
 
     reason = "NO_CHECKPOINT_VERIFIES"
 
-    def __init__(self, job_id: str, skipped: tuple[str, ...]) -> None:
+    def __init__(self, job_id: str, skipped: Mapping[int, str]) -> None:
+        """Take what was passed over and why, by step, newest first."""
+        told = [f"step {step}: {why}" for step, why in islice(skipped.items(), _WHY_MAX)]
+        others = [str(step) for step in islice(skipped, _WHY_MAX, _WHY_MAX + _STEPS_MAX)]
+        if others:
+            told.append(f"likewise steps {', '.join(others)}")
+        if len(skipped) > _WHY_MAX + _STEPS_MAX:
+            told.append(f"and {len(skipped) - _WHY_MAX - _STEPS_MAX} more")
         super().__init__(
-            f"job {job_id} cannot continue, for none of its checkpoints verifies: "
-            + "; ".join(skipped),
+            f"job {job_id} cannot continue, for none of its checkpoints verifies; repair them in "
+            f"storage, or create it again as a new job: {'; '.join(told)}",
             job_id=job_id,
-            skipped="; ".join(skipped),
+            skipped_count=len(skipped),
         )
 
 

@@ -1,5 +1,6 @@
-"""Open: raise the fence first, then choose what to resume from, so that no older run interferes."""
+"""Choose what a job resumes from. Open raises the fence first, so that no older run interferes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ from lehr import faults
 from lehr.errors import FailedPrecondition
 from lehr.objects import ObjectStore
 from lehr.postgres import Connection, Database
+from services.checkpoint_store.domain.best import best_of
 from services.checkpoint_store.domain.checkpoint import Checkpoint, DeleteCause, Job
 from services.checkpoint_store.domain.commands import OpenJob, Owner
 from services.checkpoint_store.domain.errors import Fenced, NothingVerifies, StaleCheckpoint
@@ -47,39 +49,57 @@ async def open_job(
         job = await jobs.raise_fence(conn, cmd.owner, cmd.job_id, cmd.epoch)
         if cmd.epoch < job.fence_epoch:
             raise Fenced(cmd.job_id, epoch=cmd.epoch, fence_epoch=job.fence_epoch)
-        candidates = await _candidates(conn, job)
+        known = await checkpoints.series(conn, cmd.owner, cmd.job_id)
     await faults.hit("checkpoint_store.open.after_fence")
     skipped = job.skipped
     chosen = None
     if job.opened_epoch != cmd.epoch:
-        chosen, skipped = await _newest_whole(candidates, objects, hash_bytes_max=hash_bytes_max)
-        if chosen is None and candidates:
-            raise NothingVerifies(cmd.job_id, skipped)
+        chosen, skipped = await _newest_whole(
+            cmd.job_id, known, objects, hash_bytes_max=hash_bytes_max
+        )
     async with db.transaction() as conn:
         return await _decide(conn, cmd, chosen, skipped, url_lifetime=url_lifetime)
 
 
-async def _candidates(conn: Connection, job: Job) -> list[Checkpoint]:
-    """Return what may be resumed from, newest step first."""
-    known = await checkpoints.series(conn, owner_of(job), job.job_id)
-    usable = (
-        each for each in known if each.is_visible and each.is_resumable and not each.is_superseded
+async def find_resumable(
+    owner: Owner, job_id: str, *, db: Database, objects: ObjectStore, hash_bytes_max: int
+) -> Opening:
+    """Return what a run would begin with if it were opened now; nothing is changed.
+
+    Raises:
+        NothingVerifies, ObjectStoreUnavailable: as for ``open_job``.
+    """
+    async with db.connection() as conn:
+        known = await checkpoints.series(conn, owner, job_id)
+    chosen, skipped = await _newest_whole(job_id, known, objects, hash_bytes_max=hash_bytes_max)
+    best = best_of(known)
+    return Opening(
+        resume_from=chosen, best_id=best.checkpoint_id if best else None, skipped=skipped
     )
-    return sorted(usable, key=lambda each: each.age, reverse=True)
 
 
 async def _newest_whole(
-    candidates: list[Checkpoint], objects: ObjectStore, *, hash_bytes_max: int
+    job_id: str, known: Sequence[Checkpoint], objects: ObjectStore, *, hash_bytes_max: int
 ) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    skipped: list[str] = []
-    for candidate in candidates:
+    """Return the newest that verifies, and what was passed over; None if none is resumable.
+
+    Raises:
+        NothingVerifies: some are resumable, and none of them verifies.
+    """
+    usable = [
+        each for each in known if each.is_visible and each.is_resumable and not each.is_superseded
+    ]
+    skipped: dict[int, str] = {}
+    for candidate in sorted(usable, key=lambda each: each.age, reverse=True):
         try:
             await verify_resume_point(candidate, objects, hash_bytes_max=hash_bytes_max)
         except FailedPrecondition as problem:
-            skipped.append(f"step {candidate.step}: {_without_advice(problem)}")
+            skipped[candidate.step] = _without_advice(problem)
         else:
-            return candidate, tuple(skipped)
-    return None, tuple(skipped)
+            return candidate, tuple(f"step {step}: {why}" for step, why in skipped.items())
+    if usable:
+        raise NothingVerifies(job_id, skipped)
+    return None, ()
 
 
 async def _decide(

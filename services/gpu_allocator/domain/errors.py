@@ -1,6 +1,13 @@
 """What the allocator refuses, by name."""
 
-from lehr.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, Stale
+from lehr.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Stale,
+)
 
 
 class LeaseNotFound(NotFound):
@@ -43,6 +50,52 @@ class AttemptSuperseded(FailedPrecondition):
             attempt=attempt,
             newest_attempt=newest,
         )
+
+
+class GpuNotFound(NotFound):
+    """No such GPU."""
+
+    reason = "GPU_NOT_FOUND"
+
+    def __init__(self, gpu_id: str) -> None:
+        super().__init__(
+            f"there is no GPU {gpu_id}; list the nodes for the ones there are", gpu_id=gpu_id
+        )
+
+
+class GpuNotQuarantined(FailedPrecondition):
+    """The GPU is not in quarantine, so there is nothing to release it from."""
+
+    reason = "GPU_NOT_QUARANTINED"
+
+    def __init__(self, gpu_id: str, have: str) -> None:
+        super().__init__(
+            f"GPU {gpu_id} is {have}, not QUARANTINED; only a GPU in quarantine is released",
+            gpu_id=gpu_id,
+            have=have,
+        )
+
+
+class IdempotencyKeyReused(AlreadyExists):
+    """The request key belongs to another release."""
+
+    reason = "IDEMPOTENCY_KEY_REUSED"
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(
+            f"request_id {request_id!r} was used for another release; choose a new one, "
+            "or repeat the request exactly as it was",
+            request_id=request_id,
+        )
+
+
+class OperatorOnly(PermissionDenied):
+    """Only operators may do this."""
+
+    reason = "OPERATOR_ONLY"
+
+    def __init__(self, doing: str) -> None:
+        super().__init__(f"only operators may {doing}; use an operator's key")
 
 
 class TierUnknown(InvalidArgument):

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
+from services.gpu_allocator.domain.errors import GpuNotQuarantined
 from services.gpu_allocator.domain.lease import Lease
 
 
@@ -23,7 +24,7 @@ MOVES: dict[GpuState, frozenset[GpuState]] = {
     S.FREE: frozenset({S.HELD, S.CLEARING, S.QUARANTINED, S.ABSENT}),
     S.HELD: frozenset({S.CLEARING, S.FREE, S.QUARANTINED}),
     S.CLEARING: frozenset({S.FREE, S.QUARANTINED, S.ABSENT}),
-    S.QUARANTINED: frozenset({S.FREE, S.ABSENT}),
+    S.QUARANTINED: frozenset({S.FREE, S.CLEARING, S.ABSENT}),
     S.ABSENT: frozenset({S.FREE, S.CLEARING, S.QUARANTINED}),
 }
 
@@ -79,14 +80,28 @@ class Gpu:
         return replace(self, state=S.FREE, lease_id=None)
 
     def quarantined(self) -> Self:
-        """Return the GPU as nobody gets it until the machine has started anew."""
+        """Return the GPU as nobody gets it until the machine starts anew or a person vouches."""
         return replace(self, state=S.QUARANTINED, lease_id=None)
+
+    def released(self) -> Self:
+        """Return the GPU after an operator has vouched that its old process is dead.
+
+        Its node has the last word: it is granted once it is said to be clear, and is back in
+        quarantine if a process is still seen to be stuck.
+
+        Raises:
+            GpuNotQuarantined: there is nothing to release it from.
+        """
+        if self.state is not S.QUARANTINED:
+            raise GpuNotQuarantined(self.gpu_id, self.state)
+        return replace(self, state=S.CLEARING)
 
     def seen(self, report: GpuReport, *, is_new_boot: bool) -> Self:
         """Return the GPU after its node spoke of it; call it after ``after``.
 
         Proof of death is the node's word that nothing runs, given by a journal that knows the last
-        lease, or a new start of the machine, which no process survives.
+        lease, or a new start of the machine, which no process survives. What is in quarantine has
+        broken that word once, so it needs the second, or an operator before the first.
         """
         if self.state is S.HELD:
             return self
@@ -113,6 +128,19 @@ class Gpu:
     def _epoch_to_prove(self) -> int:
         # Once proven, what the journal holds matters no more: a node may lose its disk.
         return self.epoch if self.is_unproven else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseGpu:
+    """Vouch that what ran on a GPU in quarantine is dead."""
+
+    request_id: str
+    """Key of the request."""
+    gpu_id: str
+    principal: str
+    """Who vouches."""
+    reason: str
+    """What they did or saw."""
 
 
 def first_seen(report: GpuReport, *, gpu_id: str, node_id: str) -> Gpu:

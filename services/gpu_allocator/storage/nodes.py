@@ -6,7 +6,7 @@ from datetime import datetime
 import asyncpg
 
 from lehr.postgres import Connection
-from services.gpu_allocator.domain.gpu import Gpu, GpuState
+from services.gpu_allocator.domain.gpu import Gpu, GpuState, ReleaseGpu
 from services.gpu_allocator.domain.lease import Lease
 from services.gpu_allocator.domain.node import Node
 from services.gpu_allocator.storage.statements import SQL
@@ -54,6 +54,12 @@ async def gpus_of(conn: Connection, node_id: str) -> list[Gpu]:
     return [_gpu(row) for row in await conn.fetch(SQL["gpus_of_node"], node_id)]
 
 
+async def node_of_gpu(conn: Connection, gpu_id: str) -> str | None:
+    """Return the node that a GPU belongs to for ever; None for an unknown GPU."""
+    node_id: str | None = await conn.fetchval(SQL["node_of_gpu"], gpu_id)
+    return node_id
+
+
 async def every_gpu(conn: Connection) -> list[Gpu]:
     """Return all GPUs."""
     return [_gpu(row) for row in await conn.fetch(SQL["gpus"])]
@@ -85,6 +91,19 @@ async def save_gpus(conn: Connection, gpus: Sequence[Gpu], *, at: datetime) -> N
         for gpu in gpus
     ]
     await conn.executemany(SQL["save_gpu"], rows)
+
+
+async def release_of_request(conn: Connection, request_id: str) -> ReleaseGpu | None:
+    """Return the release that a key has made already."""
+    row = await conn.fetchrow(SQL["release_of_request"], request_id)
+    return None if row is None else ReleaseGpu(**row)
+
+
+async def add_release(conn: Connection, made: ReleaseGpu, *, at: datetime) -> None:
+    """Keep who released a GPU, when and why."""
+    await conn.execute(
+        SQL["add_release"], made.request_id, made.gpu_id, made.principal, made.reason, at
+    )
 
 
 def _node(row: asyncpg.Record) -> Node:

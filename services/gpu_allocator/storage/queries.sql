@@ -65,6 +65,12 @@ SELECT gpu_id, node_id, ordinal, tier, memory_bytes, device_id, state, lease_id,
  WHERE node_id = $1
  ORDER BY ordinal;
 
+-- node_of_gpu(gpu_id)
+-- Where a device is, to lock its node before the device.
+SELECT node_id
+  FROM gpus
+ WHERE gpu_id = $1;
+
 -- gpus()
 -- All devices.
 SELECT gpu_id, node_id, ordinal, tier, memory_bytes, device_id, state, lease_id, epoch
@@ -89,6 +95,17 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (gpu_id) DO UPDATE
    SET tier = $4, memory_bytes = $5, device_id = $6, state = $7, lease_id = $8, epoch = $9,
        state_time = greatest($10, gpus.state_time);
+
+-- release_of_request(request_id)
+-- What an operator's request has released before.
+SELECT request_id, gpu_id, principal, reason
+  FROM gpu_releases
+ WHERE request_id = $1;
+
+-- add_release(request_id, gpu_id, principal, reason, release_time)
+-- An operator has ended a quarantine.
+INSERT INTO gpu_releases (request_id, gpu_id, principal, reason, release_time)
+VALUES ($1, $2, $3, $4, $5);
 
 -- hold_gpu(gpu_id, lease_id, tenant, hold_time)
 -- The lease has the GPU from now on.

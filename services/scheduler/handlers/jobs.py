@@ -82,6 +82,7 @@ async def resume_job(command: ResumeJob, *, ports: Ports) -> Job:
         JobNotFound: no such job.
         JobStateForbids: it does not rest, or would only fail again.
         NothingToResume: it has no checkpoint that holds the whole training state.
+        FailedPrecondition: NO_CHECKPOINT_VERIFIES; it has some, and none can be read whole.
         IdempotencyKeyReused: the key came with another request before.
     """
     owner = command.owner
@@ -96,7 +97,8 @@ async def resume_job(command: ResumeJob, *, ports: Ports) -> Job:
         if await keys.job_id_of(conn, key):
             return job
     job.check_resumable()
-    if not await ports.peers.has_checkpoint(job.job_id):
+    # Before any money is held: a run that finds nothing to continue from would only end again.
+    if await ports.peers.resume_step(job.job_id) is None:
         raise NothingToResume(job.job_id, job.state)
     allowed = command.authorization or job.authorization
     await ports.peers.place_hold(

@@ -58,6 +58,7 @@ class Story:
     """The agent that holds the job's lease."""
     person: "CheckpointStoreServiceAsyncStub"
     """Somebody of the tenant, through the gateway."""
+    scheduler: "CheckpointStoreServiceAsyncStub"
     channels: tuple[grpc.aio.Channel, ...]
     http: httpx.AsyncClient
     objects: ObjectStore
@@ -72,6 +73,7 @@ class Story:
         async with (
             service.called_by("trainer_runner") as runner,
             service.called_by("gateway") as person,
+            service.called_by("scheduler") as scheduler,
             httpx.AsyncClient(timeout=20) as http,
         ):
             yield cls(
@@ -79,7 +81,8 @@ class Story:
                 service=service,
                 runner=CheckpointStoreServiceStub(runner),
                 person=CheckpointStoreServiceStub(person),
-                channels=(runner, person),
+                scheduler=CheckpointStoreServiceStub(scheduler),
+                channels=(runner, person, scheduler),
                 http=http,
                 objects=objects,
                 admin=admin,
@@ -96,6 +99,23 @@ class Story:
         """Start a run."""
         with raises_platform_errors():
             return await self.runner.Open(pb.OpenRequest(job_id=self.job_id, epoch=epoch))
+
+    async def find(self) -> pb.FindResumableResponse:
+        """Ask what a resume would continue from."""
+        request = pb.FindResumableRequest(job_id=self.job_id)
+        with raises_platform_errors():
+            return await self.scheduler.FindResumable(request, timeout=30)
+
+    async def spoil(self, saved: pb.Checkpoint, name: str, how: str) -> None:
+        """Let a stored file be gone, shorter, or another in one byte."""
+        key = self.key(saved.checkpoint_id, name)
+        content = await self.objects.get_bytes(key)
+        if how == "gone":
+            await self.objects.delete([key])
+        elif how == "shorter":
+            await self.objects.put_bytes(key, content[:-1])
+        else:
+            await self.objects.put_bytes(key, bytes([content[0] ^ 1]) + content[1:])
 
     async def announce(
         self,

@@ -221,3 +221,99 @@ async def test_a_resume_source_is_not_deleted_until_the_run_has_saved(story: Sto
     await story.save(20, epoch=2)
     await story.delete(source.checkpoint_id)
     assert await story.steps() == [20]
+
+
+async def test_the_scheduler_is_told_what_open_would_choose_and_nothing_changes(
+    story: Story,
+) -> None:
+    nothing = await story.find()
+    await story.open()
+    await story.save(10)
+    newest = await story.save(20)
+    before = await _rows(story)
+
+    found = await story.find()
+
+    assert not nothing.HasField("resume_from")
+    assert found.resume_from == await story.get(newest.checkpoint_id)
+    assert await _rows(story) == before
+    await story.save(30)
+    assert (await story.open(epoch=2)).resume_from.step == (await story.find()).resume_from.step
+
+
+@pytest.mark.parametrize("how", ["gone", "shorter", "flipped"])
+@pytest.mark.parametrize("name", ["manifest.json", *FILES])
+async def test_a_checkpoint_with_any_broken_object_is_passed_over_and_named(
+    story: Story, name: str, how: str
+) -> None:
+    await story.open()
+    await story.save(10)
+    await story.spoil(await story.save(20), name, how)
+
+    found = await story.find()
+
+    assert found.resume_from.step == 10
+    assert [(words.partition(":")[0], name in words) for words in found.skipped] == [
+        ("step 20", True)
+    ]
+    assert list((await story.open(epoch=2)).skipped) == list(found.skipped)
+
+
+async def test_with_none_left_the_scheduler_is_refused_with_every_step(story: Story) -> None:
+    await story.open()
+    for step, how in ((10, "gone"), (20, "shorter"), (30, "flipped")):
+        await story.spoil(await story.save(step, keep=3), "optimizer.safetensors", how)
+
+    with pytest.raises(FailedPrecondition, match=r"step 30.*step 20.*step 10") as refused:
+        await story.find()
+
+    assert refused.value.reason == "NO_CHECKPOINT_VERIFIES"
+    assert await story.steps() == [10, 20, 30]
+
+
+async def test_a_refusal_over_very_many_checkpoints_still_reaches_its_caller(story: Story) -> None:
+    await story.open()
+    for step in range(1, 71):
+        await story.spoil(await story.save(step, keep=1000), "trainer_state.json", "flipped")
+
+    with pytest.raises(FailedPrecondition) as refused:
+        await story.find()
+
+    assert refused.value.reason == "NO_CHECKPOINT_VERIFIES"
+    assert "likewise steps 65, 64" in refused.value.message
+    assert refused.value.message.endswith("and 15 more")
+
+
+async def test_weights_alone_are_nothing_to_resume_from(story: Story) -> None:
+    await story.open()
+    await story.save(10, files=WEIGHTS_ONLY)
+    only_weights = await story.find()
+    await story.save(20)
+    await story.save(30, files=WEIGHTS_ONLY)
+
+    assert not only_weights.HasField("resume_from")
+    assert (await story.find()).resume_from.step == 20
+
+
+async def test_an_outage_of_storage_refuses_nothing_for_good(
+    story: Story, s3: ObjectsForTests
+) -> None:
+    await story.open()
+    await story.save(10)
+    s3.control.stop()
+    try:
+        with pytest.raises(Unavailable):
+            await story.find()
+    finally:
+        s3.control.start()
+
+    assert (await story.find()).resume_from.step == 10
+
+
+async def _rows(story: Story) -> list[object]:
+    """Return everything that is stored of jobs and checkpoints."""
+    async with story.admin.connection() as conn:
+        return [
+            await conn.fetch(f"SELECT * FROM checkpoint_store.{table}")  # noqa: S608
+            for table in ("jobs", "checkpoints")
+        ]

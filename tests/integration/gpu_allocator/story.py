@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2 as pb
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2_grpc as pb_grpc
 from lehr.ids import derived_id
+from lehr.rpc.auth import acting_for
 from lehr.rpc.client import raises_platform_errors
 from tests.support.one_service import OneService
 
@@ -22,7 +23,9 @@ FREE, HELD, CLEARING, QUARANTINED, ABSENT = range(1, 6)
 TIER = "h100-80gb"
 BEAT_SECONDS = 20.0
 
-TABLES = "leases, gpus, gpu_holds, nodes, job_fences, outages, heartbeat, outbox, inbox"
+TABLES = (
+    "leases, gpus, gpu_holds, gpu_releases, nodes, job_fences, outages, heartbeat, outbox, inbox"
+)
 
 
 def lasting(seconds: float) -> Duration:
@@ -71,13 +74,15 @@ class Allocator:
         *,
         replica: int = 0,
         tenant: str = "acme",
+        role: str = "service",
         within: float = 10.0,
     ) -> Any:
         """Call one replica once, in the name of a service; failures are typed."""
         service = self.services[replica]
         async with service.called_by(caller, tenant=tenant) as opened:
             stub = pb_grpc.GpuAllocatorServiceStub(opened)
-            with raises_platform_errors():
+            acting = acting_for(tenant, principal="somebody", role=role)
+            with acting, raises_platform_errors():
                 return await getattr(stub, method)(request, timeout=within)
 
     def ask(self, job: str | None = None, **fields: Any) -> pb.AcquireRequest:

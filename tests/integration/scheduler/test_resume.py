@@ -65,6 +65,45 @@ async def test_without_a_whole_checkpoint_there_is_nothing_to_resume(
     assert (job.job_id, 2) not in story.peers.billing.holds
 
 
+async def test_with_no_checkpoint_that_verifies_a_resume_is_refused_with_no_effect_at_all(
+    story: Story,
+) -> None:
+    job, _ = await story.running()
+    await story.stop(job.job_id)
+    stopped = await story.comes_to(job.job_id, "STOPPED")
+    story.peers.checkpoints.of_job[job.job_id] = [True, True]
+    story.peers.checkpoints.broken.add(job.job_id)
+    keys, facts = await story.count("request_keys"), await story.facts(job.job_id)
+
+    with pytest.raises(FailedPrecondition, match="step 2") as refused, raises_platform_errors():
+        await story.resume(job.job_id)
+
+    assert refused.value.reason == "NO_CHECKPOINT_VERIFIES"
+    assert await story.job(job.job_id) == stopped
+    assert (job.job_id, 2) not in story.peers.billing.holds
+    assert await story.facts(job.job_id) == facts
+    assert await story.count("request_keys") == keys
+
+
+async def test_a_refused_resume_may_be_repeated_once_storage_is_repaired(story: Story) -> None:
+    job, _ = await story.running()
+    await story.stop(job.job_id)
+    await story.comes_to(job.job_id, "STOPPED")
+    story.peers.checkpoints.of_job[job.job_id] = [True]
+    story.peers.checkpoints.broken.add(job.job_id)
+    reason = await refused_resume(story, job.job_id, key="same")
+    story.peers.checkpoints.broken.clear()
+
+    await story.resume(job.job_id, key="same")
+    # What was accepted is not looked at again, whatever becomes of storage.
+    story.peers.checkpoints.broken.add(job.job_id)
+    await story.resume(job.job_id, key="same")
+    started = await story.comes_to(job.job_id, "STARTING")
+
+    assert reason == "NO_CHECKPOINT_VERIFIES"
+    assert [run.ordinal for run in started.runs] == [1, 2]
+
+
 async def test_queued_running_and_finished_jobs_are_not_resumed(story: Story) -> None:
     job, lease = await story.running()
     queued = await story.launch()

@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 
+from services.gpu_allocator.domain.errors import GpuNotQuarantined
 from services.gpu_allocator.domain.gpu import MOVES, GpuState, first_seen
 from services.gpu_allocator.domain.lease import LeasePhase
 from tests.support.gpu_allocator import a_gpu, a_gpu_report, a_lease
@@ -53,11 +54,27 @@ def test_a_process_that_will_not_die_quarantines_the_gpu(state: GpuState) -> Non
     assert (stuck.state, stuck.lease_id) == (S.QUARANTINED, None)
 
 
-def test_a_quarantined_gpu_comes_back_with_a_new_boot_only() -> None:
+def test_the_nodes_word_alone_ends_no_quarantine_and_a_new_boot_does() -> None:
     quarantined = a_gpu(S.QUARANTINED, epoch=7)
 
     assert quarantined.seen(a_gpu_report(), is_new_boot=False).state is S.QUARANTINED
     assert quarantined.seen(a_gpu_report(), is_new_boot=True).state is S.FREE
+
+
+def test_a_released_gpu_comes_back_with_a_clear_word_and_is_fenced_by_a_stuck_one() -> None:
+    released = a_gpu(S.QUARANTINED, epoch=7).released()
+
+    assert (released.state, released.lease_id, released.epoch) == (S.CLEARING, None, 7)
+    assert released.seen(a_gpu_report(), is_new_boot=False).state is S.FREE
+    assert released.seen(a_gpu_report(is_clear=False), is_new_boot=False).state is S.CLEARING
+    stuck = a_gpu_report(is_stuck=True)
+    assert released.seen(stuck, is_new_boot=False).state is S.QUARANTINED
+
+
+@pytest.mark.parametrize("state", [S.FREE, S.HELD, S.CLEARING, S.ABSENT])
+def test_only_quarantine_is_released(state: GpuState) -> None:
+    with pytest.raises(GpuNotQuarantined, match=f"is {state}, not QUARANTINED"):
+        a_gpu(state).released()
 
 
 def test_a_gpu_its_node_does_not_show_is_absent_unless_it_waits_for_proof() -> None:
