@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -24,6 +23,17 @@ pytestmark = [pytest.mark.train, pytest.mark.slow, pytest.mark.filterwarnings("i
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return smollm2(tmp_path_factory.mktemp("smollm2"))
+
+
+@pytest.fixture(scope="module")
+def readers(folder: Path) -> tuple[SampleTokenizer, ChatTemplate, Tokenizer]:
+    """Ours, the model's template, and the tokenizer's library alone."""
+    files = TokenizerFiles.read(folder)
+    return (
+        SampleTokenizer.load(folder),
+        ChatTemplate(files.chat_templates["default"], special_tokens=files.special_tokens),
+        Tokenizer.from_file(str(folder / "tokenizer.json")),
+    )
 
 
 def test_the_model_from_the_wheel_answers_in_english(folder: Path) -> None:
@@ -50,14 +60,11 @@ def test_digits_are_read_one_by_one_as_the_model_was_taught(folder: Path) -> Non
     assert tokenizer.pieces(found.sample) == ["a", " ", "1", "2", "3", "<|im_end|>"]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=3))
 def test_the_mask_marks_the_answers_wherever_the_tokenizer_joins_characters(
-    folder: Path, pairs: list[tuple[str, str]]
+    readers: tuple[SampleTokenizer, ChatTemplate, Tokenizer], pairs: list[tuple[str, str]]
 ) -> None:
-    files = TokenizerFiles.read(folder)
-    template = ChatTemplate(files.chat_templates["default"], special_tokens=files.special_tokens)
-    plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer, template, plain = readers
     turns = [turn for pair in pairs for turn in zip(("user", "assistant"), pair, strict=True)]
     chat = a_chat(*turns)
     # Unique words in place of the answers show where these begin and what follows them.
@@ -80,7 +87,7 @@ def test_the_mask_marks_the_answers_wherever_the_tokenizer_joins_characters(
         text += said
     encoding = plain.encode(text + rest, add_special_tokens=False)
 
-    [found] = SampleTokenizer.load(folder).encode([chat])
+    [found] = tokenizer.encode([chat])
 
     assert found.token_ids.tolist() == encoding.ids
     assert found.trained.tolist() == [

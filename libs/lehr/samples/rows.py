@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import orjson
+
 RowKind = Literal[
     "messages",
     "prompt_completion",
@@ -227,4 +229,9 @@ def _joined(*sides: Side) -> tuple[Chat, ...]:
 
 
 def _digest(told: object) -> bytes:
-    return hashlib.blake2b(_encode(told).encode(), digest_size=KEY_BYTES).digest()
+    try:
+        text = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # Numbers beyond 64 bits, and half a surrogate pair.
+        text = _encode(told).encode()
+    return hashlib.blake2b(text, digest_size=KEY_BYTES).digest()
