@@ -13,6 +13,7 @@ import zstandard
 
 from lehr.samples.rows import ROW_TYPES, Row
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_ascii = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 #: Fields that hold JSON of the author's own, in which a list stays a list.
 _JSON_FIELDS = frozenset({"answer", "columns"})
@@ -40,10 +41,18 @@ def to_line(row: Row, *, line: int, file: int) -> bytes:
     try:
         text = orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
-        # Numbers beyond 64 bits, and half a surrogate pair, which has no UTF-8 but an escape.
-        return (_encode_ascii(told) + "\n").encode()
+        # Numbers beyond 64 bits, and half a surrogate pair.
+        return _slowly(told)
     # orjson writes null for what is no number; the slower encoder refuses it.
-    return text if b"null" not in text else (_encode_ascii(told) + "\n").encode()
+    return text if b"null" not in text else _slowly(told)
+
+
+def _slowly(told: dict[str, Any]) -> bytes:
+    try:
+        return (_encode(told) + "\n").encode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair has no UTF-8; as an escape it can be kept.
+        return (_encode_ascii(told) + "\n").encode()
 
 
 def from_line(raw: bytes) -> Located:
