@@ -28,6 +28,9 @@ from lehr.errors import PlatformError
 
 app = typer.Typer(help="Training data.", no_args_is_help=True)
 
+ChatTemplate = Annotated[
+    str, typer.Option(help="A bundled chat template in place of the model's own.")
+]
 DatasetName = Annotated[str, typer.Argument(help="Name, name@revision, or id.")]
 
 
@@ -138,10 +141,13 @@ def list_datasets(as_json: AsJson = False) -> None:
 def inspect(
     dataset: DatasetName,
     model: Annotated[str, typer.Option(help="Model whose tokenizer counts.")] = "",
+    chat_template: ChatTemplate = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what is in a dataset and, for a model, how long its samples are."""
-    answer = run(lambda client: client.datasets.inspect(dataset, model=model))
+    answer = run(
+        lambda client: client.datasets.inspect(dataset, model=model, chat_template=chat_template)
+    )
     if as_json:
         print_json(answer)
         return
@@ -151,18 +157,26 @@ def inspect(
 
 
 @app.command()
-def preview(
+def preview(  # noqa: PLR0913, PLR0917 - the options of one command.
     dataset: DatasetName,
     model: Annotated[str, typer.Option(help="Model whose tokenizer and template render.")],
     line: Annotated[list[int] | None, typer.Option(help="Line numbers from 1.")] = None,
     max_length: Annotated[int, typer.Option(help="Tokens of a sample; 0 for no limit.")] = 0,
     overlong: Annotated[str, typer.Option(help="truncate or drop.")] = "truncate",
+    chat_template: ChatTemplate = "",
+    file: Annotated[str, typer.Option(help="File of several that the lines are in.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show rows exactly as they are trained; trained tokens are highlighted."""
     samples = run(
         lambda client: client.datasets.preview(
-            dataset, model=model, lines=line or (), max_length=max_length, overlong=overlong
+            dataset,
+            model=model,
+            lines=line or (),
+            max_length=max_length,
+            overlong=overlong,
+            chat_template=chat_template,
+            file=file,
         )
     )
     if as_json:

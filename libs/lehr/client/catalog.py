@@ -50,6 +50,19 @@ class DatasetOptions(UploadOptions, total=False):
     """Canonical field to column; empty to recognise the layout row by row."""
 
 
+class PreviewOptions(TypedDict, total=False):
+    """How rows are shown."""
+
+    max_length: int
+    """Tokens of a sample; 0 for no limit."""
+    overlong: str
+    """truncate (keeps the last tokens) or drop."""
+    chat_template: str
+    """A bundled template in place of the model's own."""
+    file: str
+    """File that the lines are counted in; empty for the first."""
+
+
 class Datasets:
     """Datasets of the key's project."""
 
@@ -168,23 +181,22 @@ class Datasets:
         *,
         model: str,
         lines: Sequence[int] = (),
-        max_length: int = 0,
-        overlong: str = "truncate",
+        **options: Unpack[PreviewOptions],
     ) -> Sequence[pb.SamplePreview]:
         """Return rows exactly as they are trained: text, tokens, and which are trained."""
-        request = pb.PreviewSamplesRequest(
-            dataset=dataset, model=model, lines=lines, max_length=max_length, overlong=overlong
-        )
+        request = pb.PreviewSamplesRequest(dataset=dataset, model=model, lines=lines, **options)
         answer = await self._connection.call(
             self._stub.PreviewSamples, request, seconds=LONG_CALL_SECONDS
         )
         return answer.samples
 
     async def recommend(
-        self, dataset: str, *, model: str, max_length: int = 0
+        self, dataset: str, *, model: str, max_length: int = 0, chat_template: str = ""
     ) -> pb.RecommendResponse:
         """Return the sequence length that covers 95 % of the rows, and what another would cut."""
-        request = pb.RecommendRequest(dataset=dataset, model=model, max_length=max_length)
+        request = pb.RecommendRequest(
+            dataset=dataset, model=model, max_length=max_length, chat_template=chat_template
+        )
         return await self._connection.call(self._stub.Recommend, request, seconds=LONG_CALL_SECONDS)
 
 

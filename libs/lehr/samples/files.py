@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,26 @@ _NAMED = (
 )
 #: Tokenizers without a limit write 1e30 or so; no model reads a billion tokens.
 _NO_LIMIT = 1_000_000_000
+
+
+@contextmanager
+def tokenizer_faults() -> Iterator[None]:
+    """Turn what a tokenizer's own code raises, panics of its Rust code included, into words.
+
+    Raises:
+        InvalidArgument: the tokenizer does not work (TOKENIZER_BROKEN).
+    """
+    try:
+        yield
+    except BaseException as error:
+        # A panic is no Exception, so that nothing catches it by mistake; here it is the model's.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise InvalidArgument(
+            f"the model's tokenizer does not work: {str(error)[:200]}; save it again, or use "
+            "another model",
+            reason="TOKENIZER_BROKEN",
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +91,8 @@ class TokenizerFiles:
         exact = _keep_spaces_in_offsets(
             {**self.tokenizer_json, "truncation": None, "padding": None}
         )
-        return Tokenizer.from_str(json.dumps(exact, ensure_ascii=False))
+        with tokenizer_faults():
+            return Tokenizer.from_str(json.dumps(exact, ensure_ascii=False))
 
     def eos_token_id(self, tokenizer: Tokenizer) -> int | None:
         """Return the token that ends a document, or None."""

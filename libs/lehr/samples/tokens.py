@@ -20,7 +20,7 @@ from tokenizers import Encoding, Tokenizer
 
 from lehr.errors import InvalidArgument
 from lehr.samples.chat import ChatTemplate, Span
-from lehr.samples.files import TokenizerFiles
+from lehr.samples.files import TokenizerFiles, tokenizer_faults
 from lehr.samples.rendering import Rendered, Renderer
 from lehr.samples.rows import Row, StepwiseRow
 from lehr.samples.selection import Sample
@@ -160,10 +160,10 @@ class SampleTokenizer:
         encodings: list[Encoding | None] = [None] * len(texts)
         for is_plain in (False, True):
             places = [at for at, text in enumerate(texts) if text.is_plain == is_plain]
-            batch = self._tokenizer.encode_batch(
+            batch = self._encoded(
                 [texts[at].text for at in places],
                 # A row of steps begins with its own mark, as TRL's reward trainer writes it.
-                add_special_tokens=is_plain and not any(texts[at].steps for at in places),
+                marks=is_plain and not any(texts[at].steps for at in places),
             )
             for at, encoding in zip(places, batch, strict=True):
                 encodings[at] = encoding
@@ -176,7 +176,12 @@ class SampleTokenizer:
     def pieces(self, sample: Sample) -> list[str]:
         """Return the text of each token, for people to look at."""
         singles = [[token] for token in sample.token_ids.tolist()]
-        return self._tokenizer.decode_batch(singles, skip_special_tokens=False)
+        with tokenizer_faults():
+            return self._tokenizer.decode_batch(singles, skip_special_tokens=False)
+
+    def _encoded(self, texts: Sequence[str], *, marks: bool = False) -> list[Encoding]:
+        with tokenizer_faults():
+            return self._tokenizer.encode_batch(texts, add_special_tokens=marks)
 
     def _render(self, row: Row, number: int) -> tuple[Rendered, ...]:
         try:
@@ -206,9 +211,7 @@ class SampleTokenizer:
 
     def _with_verdicts(self, prompt: Sample, row: StepwiseRow) -> Sample:
         """Append the steps, each closed by the separator, whose last token bears the verdict."""
-        batch = self._tokenizer.encode_batch(
-            [*row.completions, STEP_SEPARATOR], add_special_tokens=False
-        )
+        batch = self._encoded([*row.completions, STEP_SEPARATOR])
         closing = batch[-1].ids
         ids = [] if self._bos_id is None else [self._bos_id]
         ids += prompt.token_ids.tolist()
@@ -234,7 +237,9 @@ class SampleTokenizer:
             self._train_end_mark(ids, trained, first, after)
         if text.needs_end:
             ids = self._end_document(ids, trained)
-        sample = Sample(np.array(ids, dtype=np.int32), np.frombuffer(trained, dtype=np.uint8))
+        with tokenizer_faults():
+            token_ids = np.array(ids, dtype=np.int32)
+        sample = Sample(token_ids, np.frombuffer(trained, dtype=np.uint8))
         return self._with_images(sample, text) if text.images else sample
 
     def _train_end_mark(
@@ -279,9 +284,7 @@ class SampleTokenizer:
         ids: list[Ids] = []
         trained: list[Mask] = []
         begin = 0
-        for place, encoding in zip(
-            places, self._tokenizer.encode_batch(written, add_special_tokens=False), strict=True
-        ):
+        for place, encoding in zip(places, self._encoded(written), strict=True):
             ids += [sample.token_ids[begin:place], np.array(encoding.ids, dtype=np.int32)]
             trained += [sample.trained[begin:place], np.zeros(len(encoding.ids), dtype=np.uint8)]
             begin = place + 1
@@ -337,7 +340,8 @@ def _beginning_at(encoding: Encoding, place: int) -> int | None:
 
 def _added_marks(tokenizer: Tokenizer) -> tuple[int, int]:
     """Return how many tokens the tokenizer adds before and after a text."""
-    mask = bytes(tokenizer.encode("a").special_tokens_mask)
+    with tokenizer_faults():
+        mask = bytes(tokenizer.encode("a").special_tokens_mask)
     return max(mask.find(0), 0), len(mask) - 1 - mask.rfind(0)
 
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from lehr.samples.columns import FIELDS
+from lehr.samples.columns import check_columns as kind_of_map
 from services.catalog.domain.entries import File
 from services.catalog.domain.errors import UploadRefused
 
@@ -61,12 +63,6 @@ TABLE_SUFFIXES = (
 """Formats of rows."""
 PACKED_SUFFIXES = (".gz", ".zst", ".zip")
 """What one of these may be packed in; a zip may also be a folder."""
-
-CANONICAL_FIELDS = (
-    "messages", "prompt", "completion", "text", "chosen", "rejected", "label", "answer",
-    "completions", "labels", "tools", "images", "system",
-)  # fmt: skip
-"""What a column may be mapped to."""
 
 FILE_COUNT_MAX = 500
 FILE_BYTES_MAX = 50 * 2**30
@@ -155,10 +151,11 @@ def check_columns(columns: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         UploadRefused: it maps what there is not, or one column twice.
+        InvalidArgument: the mapped fields make no row.
     """
     for field, column in columns.items():
-        if field not in CANONICAL_FIELDS:
-            known = ", ".join(CANONICAL_FIELDS)
+        if field not in FIELDS:
+            known = ", ".join(sorted(FIELDS))
             raise UploadRefused("columns", f"map {field[:80]!r}; a column can be one of {known}")
         if not column or len(column) > COLUMN_CHARACTERS_MAX or not column.isprintable():
             raise UploadRefused(
@@ -168,6 +165,8 @@ def check_columns(columns: Mapping[str, str]) -> dict[str, str]:
             )
     if len(set(columns.values())) != len(columns):
         raise UploadRefused("columns", "name one column twice; map each to one field")
+    if columns:
+        kind_of_map(columns)
     return dict(sorted(columns.items()))
 
 

@@ -178,7 +178,7 @@ class Tokens:
         base = await get_model(self._shelves, caller=caller, model=wanted.model)
         tokenizer = await self._tables.tokenizer(base, wanted.chat_template, dataset)
         path = await rows_file(self._shelves, dataset)
-        files = [file.name for file in dataset.files]
+        files = dataset.row_files
         file = _file_number(files, wanted.file)
 
         def look() -> list[Preview]:
