@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 PROTOS := $(shell find proto -name '*.proto' 2>/dev/null)
 
 .PHONY: help setup demo up down proto fmt lint types arch breaking test test-unit \
-        test-integration test-train test-e2e test-slow check bench-start
+        test-integration test-train test-e2e test-slow check bench-data bench-start
 
 help: ## print this list
 	@awk -F ':.*## ' '/^##@/ {print "\n" substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -79,5 +79,8 @@ test-slow: setup ## a real model, every part killed while a job runs, long outag
 check: lint types arch test ## what CI runs
 
 ##@ measure
+bench-data: setup ## rows a second of checking and tokenising, side by side with datasets.map
+	@$(BIN)/python -m tests.bench.validate && $(BIN)/python -m tests.bench.tokenise
+
 bench-start: setup ## seconds until the stack is ready, and its memory
 	@$(BIN)/python -m tests.bench.start
