@@ -14,6 +14,8 @@ LENGTH = 26
 """Digits of one id: 128 bits, five a digit."""
 
 _NOUN = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+# A word of event subjects and object keys; a wildcard there would show everybody's events.
+_SCOPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 # The first digit holds the upper three bits only.
 _DIGITS = re.compile(rf"[0-7][{ALPHABET}]{{{LENGTH - 1}}}")
 _DERIVED = uuid.UUID("5f0f6a4e-6d0b-5b1c-9d8e-1c7a3c1e4f60")
@@ -51,6 +53,11 @@ def parse_id(value: str, noun: str) -> str:
         value=value[:80],
         noun=noun,
     )
+
+
+def is_scope(value: str) -> bool:
+    """Return whether a tenant or project may be called so."""
+    return _SCOPE.fullmatch(value) is not None
 
 
 def event_uuid() -> uuid.UUID:

@@ -9,13 +9,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from lehr.api.billing.v1 import billing_pb2 as pb
 from lehr.api.common.v1 import common_pb2
 from lehr.errors import FieldViolation, InvalidArgument
-from lehr.ids import parse_id
+from lehr.ids import is_scope, parse_id
 from services.billing.domain.commands import PlaceHold, PublishRates, TopUp
 from services.billing.domain.holds import Terms
 from services.billing.domain.ledger import Account
 from services.billing.domain.rating import Line
 from services.billing.handlers.costs import Cost
-from services.billing.rates import PRICE_MAX
+from services.billing.rates import PRICE_MAX, is_tier_name
 from services.billing.storage.ledger import Booked
 from services.billing.storage.proof import Proof
 
@@ -93,9 +93,10 @@ def place_hold(
 def top_up(request: pb.TopUpRequest, *, principal: str, currency: str) -> TopUp:
     """Read a payment; raise InvalidArgument with every wrong field."""
     wrong = _Wrong("nothing can be booked")
-    wrong.unless(request.tenant, "tenant", "must be set")
+    told = "must be 1 to 63 lower-case letters, digits, dashes and underscores, no mark first"
+    wrong.unless(is_scope(request.tenant), "tenant", told)
     wrong.unless(1 <= len(request.request_id) <= 255, "request_id", "must have 1 to 255 characters")
-    wrong.unless("\0" not in request.tenant + request.request_id, "request_id", "must be text")
+    wrong.unless(request.request_id.isprintable(), "request_id", "must be printable")
     wrong.check_money(request.amount, "amount", currency=currency, least=1, most=AMOUNT_MAX)
     wrong.refuse()
     return TopUp(
@@ -113,7 +114,8 @@ def publish(request: pb.PublishRatesRequest, *, principal: str, currency: str) -
     tiers = [one.tier for one in request.rates]
     wrong.unless(len(set(tiers)) == len(tiers), "rates", "must name each tier once")
     for index, one in enumerate(request.rates):
-        wrong.unless(one.tier and "\0" not in one.tier, f"rates[{index}].tier", "must be set")
+        told = "must be 1 to 63 lower-case letters, digits and dashes, no dash first or last"
+        wrong.unless(is_tier_name(one.tier), f"rates[{index}].tier", told)
         field = f"rates[{index}].price_per_gpu_hour"
         wrong.check_money(one.price_per_gpu_hour, field, currency=currency, least=0, most=PRICE_MAX)
     wrong.refuse()

@@ -1,5 +1,6 @@
 """Reads the file of prices with which an installation begins."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ PLACES = (
 PRICE_MAX = 10**12
 """A million an hour in micros; more is a slip of the pen."""
 
-TierName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+_TIER_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+
+TierName = Annotated[str, Field(pattern=_TIER_NAME)]
 
 
 class _File(BaseModel):
@@ -38,6 +41,11 @@ class Rates:
 
     currency: str
     prices: Mapping[str, int]
+
+
+def is_tier_name(value: str) -> bool:
+    """Return whether a tier may be called so: 1 to 63 lower-case letters, digits and dashes."""
+    return re.fullmatch(_TIER_NAME, value) is not None
 
 
 def default_file() -> Path:

@@ -58,7 +58,9 @@ class Servicer(BillingServiceServicer):
             project=caller().project,
             currency=self._currency,
         )
-        hold, job = await holding.place_hold(cmd, db=self._db, opening=self._opening)
+        hold, job = await holding.place_hold(
+            cmd, db=self._db, leases=self._leases, opening=self._opening
+        )
         return pb.PlaceHoldResponse(
             rates=proto.rates(hold.prices, hold.terms.currency),
             held=proto.money(job.held_micros, self._currency),
@@ -101,7 +103,12 @@ class Servicer(BillingServiceServicer):
         job_id = parse_id(request.job_id, "job") if request.job_id else ""
         # One more than asked for tells whether there is a next page.
         found = await accounts.bookings(
-            tenant_of_caller(), job_id=job_id, before=before, limit=size + 1, db=self._db
+            tenant_of_caller(),
+            project=caller().only_project,
+            job_id=job_id,
+            before=before,
+            limit=size + 1,
+            db=self._db,
         )
         shown = found[:size]
         return pb.ListLedgerResponse(

@@ -1,6 +1,6 @@
 """gRPC in: proto to command, handler, proto."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +35,9 @@ POLICY: Mapping[str, frozenset[str]] = {
     "Abort": _RUNNER,
     "FindResumable": frozenset({"scheduler"}),
 }
+
+NAMES_MAX = 1000
+"""Files of one checkpoint that one question may name."""
 
 _STATES = {
     CheckpointState.UPLOADING: pb.CHECKPOINT_STATE_UPLOADING,
@@ -157,7 +160,7 @@ class Servicer(CheckpointStoreServiceServicer):
         shown, files = await reading.download(
             _owner(),
             which=_which(request),
-            names=request.names,
+            names=_names(request),
             db=self._db,
             url_lifetime=self._download_url_lifetime,
         )
@@ -233,6 +236,15 @@ def _which(request: pb.DownloadCheckpointRequest) -> tuple[str, str]:
         case _:
             rule = "give one of checkpoint_id, best_of_job_id and final_of_job_id"
             raise InvalidArgument(rule, fields=[FieldViolation(field="which", description=rule)])
+
+
+def _names(request: pb.DownloadCheckpointRequest) -> Sequence[str]:
+    if len(request.names) > NAMES_MAX:
+        rule = f"must hold at most {NAMES_MAX}; leave it empty for all files"
+        raise InvalidArgument(
+            f"names {rule}", fields=[FieldViolation(field="names", description=rule)]
+        )
+    return request.names
 
 
 def _resume_point(opened: opening.Opening) -> pb.Checkpoint | None:

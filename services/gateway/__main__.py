@@ -5,7 +5,9 @@ import sys
 from lehr.api.gateway.v1.gateway_pb2_grpc import add_GatewayServiceServicer_to_server
 from lehr.process import Process, run
 from services.gateway import handlers
+from services.gateway.calls import Limits
 from services.gateway.events import Tail
+from services.gateway.projects import Projects
 from services.gateway.proxy import Proxy, PublicServer
 from services.gateway.servicer import Servicer
 from services.gateway.settings import Settings
@@ -20,7 +22,7 @@ async def main(settings: Settings) -> None:
             await handlers.ensure_first_key(process.db, settings.bootstrap_key_sha256)
         process.add_servicer(
             add_GatewayServiceServicer_to_server,
-            Servicer(process.db, Tail(process.nats)),
+            Servicer(process.db, Tail(process.nats), Projects(process.channel)),
             service_name="lehr.api.gateway.v1.GatewayService",
             policy={},
         )
@@ -31,8 +33,9 @@ async def main(settings: Settings) -> None:
             return settings.platform.addresses[service]
 
         ring = handlers.KeyRing(process.db, cache_seconds=settings.key_cache_seconds)
+        limits = Limits(calls_max=settings.calls_per_key, streams_max=settings.streams_per_key)
         public = PublicServer(
-            Proxy(ring, process.identity, address_of),
+            Proxy(ring, process.identity, address_of, limits=limits),
             reflection=settings.platform.mode != "production",
         )
         await public.start(settings.listen)

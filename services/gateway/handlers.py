@@ -30,7 +30,7 @@ class KeyRing:
 
     def __init__(self, db: Database, *, cache_seconds: float) -> None:
         self._db = db
-        self._cache_seconds = cache_seconds
+        self.cache_seconds = cache_seconds
         self._seen: dict[str, tuple[float, ApiKey]] = {}
 
     async def resolve(self, authorization: str | None) -> ApiKey:
@@ -52,7 +52,7 @@ class KeyRing:
             )
         if len(self._seen) >= CACHE_SIZE:
             self._seen.clear()
-        self._seen[found] = (time.monotonic() + self._cache_seconds, answer[0])
+        self._seen[found] = (time.monotonic() + self.cache_seconds, answer[0])
         return answer[0]
 
 

@@ -1,11 +1,13 @@
 """The public port: authenticates a call and forwards its bytes to the service that serves it.
 
 Requests and responses are not decoded. A call may be unary or a stream; on the wire a unary call is
-a stream of one message, so one handler serves both.
+a stream of one message, so one handler serves both. A stream lives no longer than its key.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -18,7 +20,8 @@ from lehr.rpc.client import CHANNEL_OPTIONS
 from lehr.rpc.context import REQUEST_ID_KEY, TRACEPARENT_KEY
 from lehr.rpc.server import SERVER_OPTIONS
 from lehr.rpc.translate import DETAILS_KEY, INTERNAL_MESSAGE, code_of, status_of
-from services.gateway.domain.keys import ApiKey
+from services.gateway.calls import Limits, streaming_paths
+from services.gateway.domain.keys import ApiKey, KeyRefused
 from services.gateway.handlers import KeyRing
 
 #: gRPC services that outside callers reach, and the process that serves each.
@@ -31,6 +34,17 @@ ROUTES: Mapping[str, str] = {
     "lehr.api.catalog.v1.CatalogService": "catalog",
     "lehr.api.gateway.v1.GatewayService": "gateway",
 }
+
+REQUEST_BYTES_MAX = 1024 * 1024
+"""Largest request from outside; answers, and what services tell each other, may be larger."""
+
+PUBLIC_OPTIONS = (
+    *(option for option in SERVER_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+)
+
+LOOK_AGAIN_SECONDS_MIN = 0.5
+"""Least time between two looks at the key of a stream."""
 
 _PASSED_ON = (REQUEST_ID_KEY, TRACEPARENT_KEY)
 
@@ -53,8 +67,17 @@ class ServiceAway(Unavailable):
 class Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Serves every method of every service in ROUTES by forwarding it."""
 
-    def __init__(self, ring: KeyRing, identity: Identity, address_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        ring: KeyRing,
+        identity: Identity,
+        address_of: Callable[[str], str],
+        *,
+        limits: Limits,
+    ) -> None:
         self._ring = ring
+        self._limits = limits
+        self._streaming = streaming_paths(ROUTES)
         self._identity = identity
         self._address_of = address_of
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -65,10 +88,10 @@ class Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         path: str = handler_call_details.method
         metadata: Metadata = dict(handler_call_details.invocation_metadata or ())
 
-        async def forward(requests: Any, context: Context) -> AsyncIterator[bytes]:
+        # Written and not yielded: the end of its key must reach a stream while it waits to be read.
+        async def forward(requests: Any, context: Context) -> None:
             try:
-                async for answer in self._forward(path, metadata, requests, context):
-                    yield answer
+                await self._forward(path, metadata, requests, context)
             except grpc.aio.AioRpcError as error:
                 # A service said no; its words and details go on unchanged.
                 trailing: Any = error.trailing_metadata() or ()
@@ -94,18 +117,57 @@ class Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     async def _forward(
         self, path: str, metadata: Metadata, requests: Any, context: Context
-    ) -> AsyncIterator[bytes]:
-        key = await self._ring.resolve(metadata.get("authorization"))
+    ) -> None:
+        authorization = metadata.get("authorization")
+        key = await self._ring.resolve(authorization)
         service, _, _ = path.removeprefix("/").rpartition("/")
         name = ROUTES.get(service)
         if name is None:
             raise ServiceUnknown(f"there is no service {service}", service=service)
         method = self._channel(name).stream_stream(path, _same, _same)
-        call = method(
-            requests, timeout=context.time_remaining(), metadata=self._metadata(key, metadata)
-        )
-        async for answer in call:
-            yield answer
+        with self._limits.one(key.key_id, is_stream=path in self._streaming):
+            async with self._while_it_works(authorization):
+                call = method(
+                    requests,
+                    timeout=context.time_remaining(),
+                    metadata=self._metadata(key, metadata),
+                )
+                try:
+                    async for answer in call:
+                        await context.write(answer)
+                finally:
+                    call.cancel()
+
+    @asynccontextmanager
+    async def _while_it_works(self, authorization: str | None) -> AsyncIterator[None]:
+        """End the block with KeyRefused when its key is revoked or expires.
+
+        A key that cannot be looked up now is believed until it can.
+        """
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        refused: list[KeyRefused] = []
+
+        async def look() -> None:
+            while not refused:
+                await asyncio.sleep(max(self._ring.cache_seconds, LOOK_AGAIN_SECONDS_MIN))
+                try:
+                    await self._ring.resolve(authorization)
+                except KeyRefused as refusal:
+                    refused.append(refusal)
+                except Unavailable:
+                    continue
+            task.cancel()
+
+        looking = asyncio.create_task(look(), name="look at the key again")
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not refused:
+                raise
+            task.uncancel()
+            raise refused[0] from None
+        finally:
+            looking.cancel()
 
     def _metadata(self, key: ApiKey, metadata: Metadata) -> tuple[tuple[str, str], ...]:
         acting = ActingFor(
@@ -144,7 +206,7 @@ class PublicServer:
 
     def __init__(self, proxy: Proxy, *, reflection: bool) -> None:
         self._proxy = proxy
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=PUBLIC_OPTIONS)
         if reflection:
             _reflect(self._server)
         self._server.add_generic_rpc_handlers((proxy,))

@@ -1,26 +1,34 @@
 """gRPC in: the gateway's own methods."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from lehr.api.gateway.v1 import gateway_pb2 as pb
 from lehr.api.gateway.v1 import gateway_pb2_grpc
+from lehr.errors import FieldViolation, InvalidArgument
 from lehr.postgres import Database
 from lehr.rpc.auth import caller, tenant_of_caller
+from lehr.rpc.times import instant_of
 from services.gateway import handlers
 from services.gateway.domain.keys import ApiKey
 from services.gateway.events import Tail
+from services.gateway.projects import Projects
+
+TYPES_MAX = 100
+"""Beginnings of types that one reader may ask for."""
 
 
 class Servicer(gateway_pb2_grpc.GatewayServiceServicer):
     """Translates and nothing else."""
 
-    def __init__(self, db: Database, tail: Tail) -> None:
+    def __init__(self, db: Database, tail: Tail, projects: Projects) -> None:
         self._db = db
         self._tail = tail
+        self._projects = projects
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, context: Any) -> pb.WhoAmIResponse:
         who = caller()
@@ -31,7 +39,9 @@ class Servicer(gateway_pb2_grpc.GatewayServiceServicer):
     async def CreateApiKey(
         self, request: pb.CreateApiKeyRequest, context: Any
     ) -> pb.CreateApiKeyResponse:
-        has_end = request.HasField("expire_time")
+        expire_time = None
+        if request.HasField("expire_time"):
+            expire_time = instant_of(request.expire_time, field="expire_time")
         key, secret = await handlers.create_key(
             self._db,
             caller=caller(),
@@ -39,7 +49,7 @@ class Servicer(gateway_pb2_grpc.GatewayServiceServicer):
             tenant=request.tenant,
             project=request.project,
             role=request.role,
-            expire_time=request.expire_time.ToDatetime(tzinfo=UTC) if has_end else None,
+            expire_time=expire_time,
         )
         return pb.CreateApiKeyResponse(key=_to_proto(key), secret=secret)
 
@@ -58,12 +68,19 @@ class Servicer(gateway_pb2_grpc.GatewayServiceServicer):
     async def WatchEvents(
         self, request: pb.WatchEventsRequest, context: Any
     ) -> AsyncIterator[pb.WatchEventsResponse]:
-        has_start = request.HasField("from_time")
+        if len(request.types) > TYPES_MAX:
+            rule = f"must hold at most {TYPES_MAX}; leave it empty for all"
+            wrong = FieldViolation(field="types", description=rule)
+            raise InvalidArgument(f"types {rule}", fields=[wrong])
+        from_time = None
+        if request.HasField("from_time"):
+            from_time = instant_of(request.from_time, field="from_time")
         events = self._tail.watch(
             tenant_of_caller(),
             types=tuple(request.types),
             job_id=request.job_id,
-            from_time=request.from_time.ToDatetime(tzinfo=UTC) if has_start else None,
+            from_time=from_time,
+            shows=partial(self._projects.shows, who=caller()),
         )
         async for event in events:
             yield pb.WatchEventsResponse(event_json=event)

@@ -19,4 +19,11 @@ class Settings(ServiceSettings):
     """SHA-256 of a first key; it becomes an operator of tenant and project ``default``."""
 
     key_cache_seconds: float = Field(default=2.0, ge=0.0, le=60.0)
-    """How long a looked-up key is believed; a revoked one works so long at most."""
+    """How long a looked-up key is believed; a revoked one works so long at most, and a stream that
+    it opened twice so long."""
+
+    calls_per_key: int = Field(default=256, ge=1, le=100_000)
+    """Calls of one key that may be in progress at once, streams not counted."""
+
+    streams_per_key: int = Field(default=100, ge=1, le=100_000)
+    """Streams of one key that may be open at once, such as watches of jobs and logs."""

@@ -1,14 +1,17 @@
 """Messages of the API to values of the domain and back; the only other place that knows both."""
 
+from collections import Counter
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2 as pb
 from lehr.errors import FieldViolation, InvalidArgument
 from lehr.ids import derived_id, parse_id
+from lehr.logs import get_logger
+from lehr.rpc.times import duration_of, instant_of
+from lehr.text import storable
 from lehr.training.ends import RunEnd
 from services.gpu_allocator.domain.desired import Desired
 from services.gpu_allocator.domain.errors import TenantMismatch, TierUnknown
@@ -23,6 +26,7 @@ from services.gpu_allocator.handlers.nodes import HeldView, NodeView
 PAGE = 200
 PAGE_MAX = 1000
 REASON_CHARACTERS_MAX = 500
+ORDINAL_MAX = 2**31 - 1
 
 _PHASES = {phase: pb.LeasePhase.Value(f"LEASE_PHASE_{phase}") for phase in LeasePhase}
 _REPORTED = {number: phase for phase, number in _PHASES.items() if phase is not LeasePhase.LOST}
@@ -64,8 +68,12 @@ def acquire(
     wrong.unless(request.attempt >= 1, "attempt", "must be 1 or more")
     wrong.unless(request.gpu_count >= 1, "gpu_count", "must be 1 or more")
     wrong.unless(request.tiers, "tiers", "must name at least one tier")
-    for index, one in enumerate(request.tiers):
-        is_funded = one.HasField("funded_duration") and _duration(one.funded_duration) > timedelta()
+    funded = [
+        duration_of(one.funded_duration, field=f"tiers[{index}].funded_duration")
+        for index, one in enumerate(request.tiers)
+    ]
+    for index, duration in enumerate(funded):
+        is_funded = duration > timedelta()
         wrong.unless(is_funded, f"tiers[{index}].funded_duration", "must be longer than nothing")
     wrong.refuse()
     if caller_tenant not in {"", request.tenant}:
@@ -86,8 +94,8 @@ def acquire(
         run_id=request.run_id,
         gpu_count=request.gpu_count,
         tiers=tuple(
-            TierFunding(tier=one.tier, funded_duration=_duration(one.funded_duration))
-            for one in request.tiers
+            TierFunding(tier=one.tier, funded_duration=duration)
+            for one, duration in zip(request.tiers, funded, strict=True)
         ),
         deadline_duration=_optional(request, "deadline_duration"),
     )
@@ -100,7 +108,8 @@ def stop(request: pb.RequestStopRequest, *, tenant: str) -> StopLease:
     reasons = ", ".join(sorted(_STOP_REASONS))
     wrong.unless(request.reason in _STOP_REASONS, "reason", f"must be one of {reasons}")
     wrong.refuse()
-    at = request.stop_time.ToDatetime(tzinfo=UTC) if request.HasField("stop_time") else None
+    has_time = request.HasField("stop_time")
+    at = instant_of(request.stop_time, field="stop_time") if has_time else None
     return StopLease(
         lease_id=request.lease_id, tenant=tenant, stop_time=at, reason=RunEnd(request.reason)
     )
@@ -109,8 +118,11 @@ def stop(request: pb.RequestStopRequest, *, tenant: str) -> StopLease:
 def sync(request: pb.SyncNodeRequest) -> Sync:
     """Read what a node says.
 
+    A report of a lease that cannot be read is left out and logged: it is as if the node had not
+    spoken of that lease, and the others do not suffer.
+
     Raises:
-        InvalidArgument: fields are missing, wrong or doubled.
+        InvalidArgument: fields of the node or of its GPUs are missing, wrong or doubled.
     """
     wrong = _Wrong(f"the sync of node {request.node_name[:80]!r} cannot be heard")
     wrong.unless(request.node_name, "node_name", "must be set")
@@ -119,24 +131,19 @@ def sync(request: pb.SyncNodeRequest) -> Sync:
     wrong.unless(request.sync_sequence >= 1, "sync_sequence", "must be 1 or more")
     ordinals = [gpu.ordinal for gpu in request.gpus]
     wrong.unless(len(ordinals) == len(set(ordinals)), "gpus", "must name each ordinal once")
-    lease_ids = [one.lease_id for one in request.leases]
-    wrong.unless(len(lease_ids) == len(set(lease_ids)), "leases", "must name each lease once")
     for index, gpu in enumerate(request.gpus):
         wrong.unless(gpu.tier, f"gpus[{index}].tier", "must be set")
+        wrong.unless(gpu.ordinal <= ORDINAL_MAX, f"gpus[{index}].ordinal", "is too large")
         wrong.unless(gpu.memory_bytes >= 0, f"gpus[{index}].memory_bytes", "must be 0 or more")
-    for index, one in enumerate(request.leases):
-        phases = ", ".join(_REPORTED.values())
-        wrong.unless(one.lease_id, f"leases[{index}].lease_id", "must be set")
-        wrong.unless(one.phase in _REPORTED, f"leases[{index}].phase", f"must be one of {phases}")
     wrong.refuse()
     return Sync(
         node_id=derived_id("node", "", request.node_name),
-        name=request.node_name,
+        name=storable(request.node_name),
         incarnation=request.incarnation,
-        boot_id=request.boot_id,
+        boot_id=storable(request.boot_id),
         sync_sequence=request.sync_sequence,
         gpus=tuple(_gpu_report(gpu) for gpu in request.gpus),
-        leases=tuple(_lease_report(one) for one in request.leases),
+        leases=_lease_reports(request),
         is_draining=request.is_draining,
     )
 
@@ -279,14 +286,37 @@ def _gpu_report(gpu: pb.GpuReport) -> GpuReport:
         ordinal=gpu.ordinal,
         tier=gpu.tier,
         memory_bytes=gpu.memory_bytes,
-        device_id=gpu.device_id,
+        device_id=storable(gpu.device_id),
         is_clear=gpu.is_clear,
         epoch=gpu.epoch,
         is_stuck=gpu.is_stuck,
     )
 
 
-def _lease_report(one: pb.LeaseReport) -> LeaseReport:
+def _lease_reports(request: pb.SyncNodeRequest) -> tuple[LeaseReport, ...]:
+    named = Counter(one.lease_id for one in request.leases)
+    found: list[LeaseReport] = []
+    for index, one in enumerate(request.leases):
+        try:
+            found.append(_lease_report(one, is_doubled=named[one.lease_id] > 1))
+        except InvalidArgument as refused:
+            get_logger().error(
+                "lease_report_refused",
+                node=request.node_name,
+                lease_id=one.lease_id,
+                place=index,
+                problem=str(refused),
+            )
+    return tuple(found)
+
+
+def _lease_report(one: pb.LeaseReport, *, is_doubled: bool) -> LeaseReport:
+    """Read what a node says of one lease; raise InvalidArgument with every wrong field."""
+    wrong = _Wrong("the report of a lease cannot be read")
+    wrong.unless(one.lease_id and "\0" not in one.lease_id, "lease_id", "must be an id")
+    wrong.unless(not is_doubled, "lease_id", "must be named once")
+    wrong.unless(one.phase in _REPORTED, "phase", f"must be one of {', '.join(_REPORTED.values())}")
+    wrong.refuse()
     return LeaseReport(
         lease_id=one.lease_id,
         epoch=one.epoch,
@@ -296,17 +326,16 @@ def _lease_report(one: pb.LeaseReport) -> LeaseReport:
         end_age=_optional(one, "end_age"),
         committed_age=_optional(one, "committed_age"),
         close_reason=one.close_reason,
-        close_message=one.close_message,
+        # A trainer's own words, perhaps; it may have written anything.
+        close_message=storable(one.close_message),
         pids=tuple(one.pids),
     )
 
 
 def _optional(message: pb.AcquireRequest | pb.LeaseReport, field: str) -> timedelta | None:
-    return _duration(getattr(message, field)) if message.HasField(field) else None  # type: ignore[arg-type]
-
-
-def _duration(message: Duration) -> timedelta:
-    return timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    if not message.HasField(field):  # type: ignore[arg-type]
+        return None
+    return duration_of(getattr(message, field), field=field)
 
 
 def _timestamp(instant: datetime | None) -> Timestamp | None:

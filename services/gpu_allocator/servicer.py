@@ -65,8 +65,10 @@ class Servicer(pb_grpc.GpuAllocatorServiceServicer):
     async def ListNodes(
         self, request: pb.ListNodesRequest, context: Context
     ) -> pb.ListNodesResponse:
-        """Answer the nodes; only the tenant's own leases are named."""
-        own = await nodes.own_lease_ids(tenant_of_caller(), db=self._db)
+        """Answer the nodes; only leases that the caller may see are named."""
+        own = await nodes.own_lease_ids(
+            tenant_of_caller(), project=caller().only_project, db=self._db
+        )
         views = await nodes.list_nodes(db=self._db, live=self._pace.live)
         return pb.ListNodesResponse(nodes=[proto.node(view, own=own) for view in views])
 
@@ -124,8 +126,11 @@ class Servicer(pb_grpc.GpuAllocatorServiceServicer):
     async def CheckHeld(
         self, request: pb.CheckHeldRequest, context: Context
     ) -> pb.CheckHeldResponse:
-        """Compare held with used; only the tenant's own leases are named."""
-        return proto.held(await nodes.check_held(tenant_of_caller(), db=self._db))
+        """Compare held with used; only leases that the caller may see are named."""
+        view = await nodes.check_held(
+            tenant_of_caller(), project=caller().only_project, db=self._db
+        )
+        return proto.held(view)
 
     async def ReleaseGpu(
         self, request: pb.ReleaseGpuRequest, context: Context

@@ -84,8 +84,8 @@ class Peers:
 
     async def place_hold(
         self, job_id: str, *, ordinal: int, authorization: Authorization, spec: JobSpec
-    ) -> None:
-        """Lock prices and hold money; the same ordinal again changes nothing."""
+    ) -> dict[str, Money]:
+        """Lock prices, hold money and return the prices; the same ordinal again changes nothing."""
         request = billing_pb2.PlaceHoldRequest(
             job_id=job_id,
             ordinal=ordinal,
@@ -98,7 +98,13 @@ class Peers:
         )
         request.max_duration.FromTimedelta(authorization.max_duration)
         with raises_platform_errors():
-            await self._billing.PlaceHold(request)
+            placed = await self._billing.PlaceHold(request)
+        return {one.tier: _money(one.price_per_gpu_hour) for one in placed.rates}
+
+    async def settle(self, job_id: str) -> None:
+        """Let what is held for a job flow back that will not run; again is the same as once."""
+        with raises_platform_errors():
+            await self._billing.Settle(billing_pb2.SettleRequest(job_id=job_id))
 
     async def funding(self, job_id: str) -> Funding:
         """Return how long a job may still compute."""

@@ -14,6 +14,7 @@ from lehr.api.scheduler.v1 import job_pb2, scheduler_pb2
 from lehr.errors import FieldViolation
 from lehr.ids import parse_id
 from lehr.money import Money
+from lehr.rpc.times import duration_of
 from lehr.training.proto import spec_from_proto
 from services.scheduler.domain.commands import CreateJob, Owner, ResumeJob
 from services.scheduler.domain.errors import AuthorizationRequired, RequestInvalid
@@ -94,7 +95,7 @@ def authorization(message: job_pb2.Authorization | None) -> Authorization:
         told = "must be a currency of three capital letters, such as EUR"
         field = "authorization.max_cost.currency_code"
         wrong.append(FieldViolation(field=field, description=told))
-    duration = message.max_duration.ToTimedelta()
+    duration = duration_of(message.max_duration, field="authorization.max_duration")
     if not timedelta(0) < duration <= DURATION_MAX:
         told = "must be above zero and at most ten years: the most running time that may be used"
         wrong.append(FieldViolation(field="authorization.max_duration", description=told))
@@ -155,11 +156,13 @@ def _page_place(token: str) -> tuple[datetime, str] | None:
     try:
         micros, job_id = json.loads(base64.urlsafe_b64decode(token.encode()))
         return _EPOCH + timedelta(microseconds=int(micros)), parse_id(str(job_id), "job")
-    except (ValueError, TypeError, OverflowError, binascii.Error):
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
         raise _invalid("page.page_token", "must be the next_page_token of an answer") from None
 
 
 def _states(values: Sequence[job_pb2.JobState.ValueType]) -> tuple[JobState, ...]:
+    if len(values) > len(JobState):
+        raise _invalid("states", f"must name each of the {len(JobState)} states at most once")
     try:
         return tuple(state_from_proto(value) for value in values)
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 from lehr.api.scheduler.v1 import scheduler_pb2 as pb
@@ -15,6 +16,7 @@ from services.scheduler.domain.commands import Owner, StopJob
 from services.scheduler.handlers import jobs, plans, runs, views
 from services.scheduler.ports import Ports
 from services.scheduler.storage.jobs import changed_since
+from services.scheduler.watching import Watches
 
 SERVICE_NAME = "lehr.api.scheduler.v1.SchedulerService"
 GATEWAY = "gateway"
@@ -35,7 +37,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
 
     def __init__(self, ports: Ports, changes: Changes) -> None:
         self._ports = ports
-        self._changes = changes
+        self._watches = Watches(changes, partial(views.job_view, project=None, ports=ports))
 
     async def PlanJob(self, request: pb.PlanJobRequest, context: Context) -> pb.PlanJobResponse:
         """Say what a job would do."""
@@ -78,13 +80,11 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         self, request: pb.WatchJobRequest, context: Context
     ) -> AsyncIterator[pb.WatchJobResponse]:
         """Answer a job at each change."""
-        watched = views.job_watched(
+        watched = self._watches.job(
             tenant_of_caller(),
             requests.job_id_of(request.job_id),
             project=_project(),
             after_version=request.after_version,
-            changes=self._changes,
-            ports=self._ports,
         )
         async for view in watched:
             yield pb.WatchJobResponse(job=messages.job_to_proto(view))

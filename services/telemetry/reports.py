@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from lehr.events import codec
 from lehr.events.errors import MalformedEvent
 from lehr.events.run import RunBest, RunEvaluated, RunLogged, RunProgressed
+from lehr.text import storable
 from services.telemetry.domain.errors import ReportRefused
-from services.telemetry.domain.log import Line, Lines, storable
+from services.telemetry.domain.log import Line, Lines
 from services.telemetry.domain.series import NAME_LENGTH_MAX, STEP_MAX, Point, Report
 
 LEVEL_LENGTH_MAX = 32

@@ -1,7 +1,7 @@
 """gRPC in: proto to values, handler, proto."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import grpc.aio
@@ -13,8 +13,10 @@ from lehr.errors import FieldViolation, InvalidArgument
 from lehr.ids import parse_id
 from lehr.postgres import Database
 from lehr.rpc.auth import caller, tenant_of_caller
+from lehr.rpc.times import instant_of
+from lehr.text import storable
 from services.telemetry.bell import Bell
-from services.telemetry.domain.log import LogFilter, StoredLine, storable
+from services.telemetry.domain.log import LogFilter, StoredLine
 from services.telemetry.domain.owner import Owner
 from services.telemetry.domain.series import MetricFilter, Run, StoredPoint
 from services.telemetry.handlers import opening, reading
@@ -22,6 +24,9 @@ from services.telemetry.handlers import opening, reading
 SERVICE = "lehr.api.telemetry.v1.TelemetryService"
 _RUNNER = frozenset({"trainer_runner"})
 POLICY: Mapping[str, frozenset[str]] = {"OpenSeries": _RUNNER, "GetWatermark": _RUNNER}
+
+WORDS_MAX = 100
+"""Names or levels that one question may ask for."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -62,7 +67,7 @@ class Servicer(TelemetryServiceServicer):
             parse_id(request.job_id, "job"),
             MetricFilter(
                 after_step=request.after_step,
-                names=tuple(map(storable, request.names)),
+                names=_words("names", request.names),
                 with_superseded=request.include_superseded,
             ),
             limit=request.limit,
@@ -76,7 +81,7 @@ class Servicer(TelemetryServiceServicer):
         pages = reading.watch_metrics(
             _owner(),
             parse_id(request.job_id, "job"),
-            MetricFilter(after_step=request.after_step, names=tuple(map(storable, request.names))),
+            MetricFilter(after_step=request.after_step, names=_words("names", request.names)),
             db=self._db,
             bell=self._bell,
         )
@@ -88,7 +93,7 @@ class Servicer(TelemetryServiceServicer):
             after_cursor=request.after_cursor,
             from_time=_time("from_time", request),
             to_time=_time("to_time", request),
-            levels=tuple(map(storable, request.levels)),
+            levels=_words("levels", request.levels),
         )
         lines, has_more = await reading.read_logs(
             _owner(), parse_id(request.job_id, "job"), wanted, limit=request.limit, db=self._db
@@ -120,6 +125,15 @@ def _epoch(epoch: int) -> int:
             f"epoch {epoch} {rule}", fields=[FieldViolation(field="epoch", description=rule)]
         )
     return epoch
+
+
+def _words(field: str, values: Sequence[str]) -> tuple[str, ...]:
+    if len(values) > WORDS_MAX:
+        rule = f"must hold at most {WORDS_MAX}; leave it empty for all"
+        raise InvalidArgument(
+            f"{field} {rule}", fields=[FieldViolation(field=field, description=rule)]
+        )
+    return tuple(map(storable, values))
 
 
 def _points(points: Iterable[StoredPoint]) -> list[pb.Point]:
@@ -155,13 +169,4 @@ def _timestamp(time: datetime) -> Timestamp:
 
 
 def _time(field: Literal["from_time", "to_time"], request: pb.ReadLogsRequest) -> datetime | None:
-    if not request.HasField(field):
-        return None
-    stamp: Timestamp = getattr(request, field)
-    try:
-        return stamp.ToDatetime(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        rule = "must be a time from the year 1 to 9999"
-        raise InvalidArgument(
-            f"{field} {rule}", fields=[FieldViolation(field=field, description=rule)]
-        ) from None
+    return instant_of(getattr(request, field), field=field) if request.HasField(field) else None

@@ -52,6 +52,10 @@ class Backend(Protocol):
         """
         ...
 
+    def drop_step(self) -> None:
+        """Go back to the state after the last whole step, as if no more had been computed."""
+        ...
+
     def save(self, folder: Path) -> Mapping[str, Any]:
         """Write weights and everything needed to continue; return what fits in strict JSON."""
         ...
@@ -103,6 +107,10 @@ class Course:
         self._clock = clock
         self._pace = Pace()
         self._epoch = 0.0
+        self._whole_at = 0.0
+        """CLOCK_MONOTONIC seconds at which the last whole step was computed."""
+        self._saved_step: int | None = None
+        self._start_step = resumed.step if resumed is not None else 0
         self.step = resumed.step if resumed is not None else 0
         self.standing = resumed.standing if resumed is not None else Standing()
         self._series = [resumed.series] if resumed is not None else []
@@ -144,8 +152,26 @@ class Course:
         """Show that the work goes on, where a step takes long."""
         self._clock.advance()
 
+    def within_step(self, backend: Backend) -> Ending | None:
+        """Return how the run ends if it must stop before the step that is being computed.
+
+        Ask before the step changes the model. What is computed after a stop is paid by nobody, so
+        it is not kept: what is saved is the last whole step.
+        """
+        end = self._stop.asked_within_step()
+        if end is None:
+            return None
+        backend.drop_step()
+        self.log(f"step {self.step + 1} was not finished before the stop and is not kept")
+        # The checkpoint that the run continued from is there already.
+        if self.step > self._start_step:
+            marks = self._cadence.marks_at(self.step, self.standing, end)
+            self._save(backend, marks, end, snapshot=self._whole_at)
+        return self._ending(end)
+
     def after_step(self, backend: Backend, done: StepDone) -> Ending | None:
         """Report a step and do what is due after it; return how the run ends, if it does."""
+        self._whole_at = time.monotonic()
         self._clock.advance()
         self.step, self._epoch = done.step, done.epoch
         self.standing = self.standing.trained(done.loss)
@@ -241,11 +267,16 @@ class Course:
             if not math.isfinite(value):
                 self.log(f"step {done.step}: {name} is {value}, not a finite number", "warning")
 
-    def _save(self, backend: Backend, marks: Marks, end: RunEnd | None) -> None:
+    def _save(
+        self, backend: Backend, marks: Marks, end: RunEnd | None, *, snapshot: float | None = None
+    ) -> None:
+        """Make a checkpoint; ``snapshot`` is when its state was reached, now by default."""
         # Before step 1 there is nothing to keep.
         if not marks or self.step == 0:
             return
-        snapshot = time.monotonic()
+        began = time.monotonic()
+        # A step may be saved by the cadence, left out by the agent, and then be the last one.
+        name = f"checkpoint-{self.step}" + ("-last" if self.step == self._saved_step else "")
 
         def fill(folder: Path) -> None:
             faults.hit_sync("trainer.save.before")
@@ -254,8 +285,9 @@ class Course:
             (folder / SERIES).write_bytes(b"".join(self._series))
             write_json(folder / LINEAGE, self._lineage(backend, marks, end))
 
-        path = write_folder(self._plan.output_dir, self.step, fill, passed=self._clock.advance)
-        self._pace.save = time.monotonic() - snapshot
+        path = write_folder(self._plan.output_dir / name, fill, passed=self._clock.advance)
+        self._saved_step = self.step
+        self._pace.save = time.monotonic() - began
         self._report(
             CheckpointReport(
                 step=self.step,
@@ -265,7 +297,7 @@ class Course:
                 is_final=marks.is_final,
                 resumable=True,
                 eval_loss=self.standing.loss_at(self.step),
-                snapshot_monotonic=snapshot,
+                snapshot_monotonic=began if snapshot is None else snapshot,
             )
         )
         self.log(words.after_save(self.step, marks))

@@ -23,7 +23,7 @@ def repeat_end(plan: TrainingPlan, resumed: Resumed, end: RunEnd, report: Report
     def fill(folder: Path) -> None:
         shutil.copytree(resumed.folder, folder, dirs_exist_ok=True)
 
-    path = write_folder(plan.output_dir, step, fill, passed=lambda: None)
+    path = write_folder(plan.output_dir / f"checkpoint-{step}", fill, passed=lambda: None)
     report(LogReport(text=f"The run had already ended at step {step}; nothing is trained again"))
     report(
         CheckpointReport(

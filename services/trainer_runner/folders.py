@@ -47,13 +47,13 @@ class Resumed:
 
 
 def write_folder(
-    output_dir: Path, step: int, fill: Callable[[Path], None], *, passed: Callable[[], None]
+    finished: Path, fill: Callable[[Path], None], *, passed: Callable[[], None]
 ) -> Path:
-    """Make ``checkpoint-<step>``, filled by ``fill``; it appears whole and on disk, or not at all.
+    """Make the folder ``finished`` by ``fill``; it appears whole and on disk, or not at all.
 
     ``passed`` is called now and then, to show that the work goes on.
     """
-    unfinished = output_dir / f".tmp-checkpoint-{step}"
+    unfinished = finished.with_name(f".tmp-{finished.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     fill(unfinished)
@@ -63,9 +63,8 @@ def write_folder(
         _sync(path)
         passed()
     _sync(unfinished)
-    finished = output_dir / f"checkpoint-{step}"
     unfinished.rename(finished)
-    _sync(output_dir)
+    _sync(finished.parent)
     return finished
 
 

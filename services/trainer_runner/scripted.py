@@ -39,6 +39,8 @@ if sys.argv[1] == "deaf":
 time.sleep(900)
 """
 _CHUNK = 1 << 20
+_PASS_SECONDS = 0.1
+"""Between two looks for a stop, as between two passes of a real step."""
 _NO_STEP = ScriptedStep()
 
 
@@ -56,6 +58,9 @@ class ScriptedBackend:
             return None
         scripted = self._script.steps.get(self.step, _NO_STEP).eval_loss
         return 1.0 / (1 + self.step) if scripted is None else scripted
+
+    def drop_step(self) -> None:
+        """Do nothing: a step changes the state when it is done."""
 
     def save(self, folder: Path) -> Mapping[str, Any]:
         """Write files of the real names, and as many bytes of weights as the script wants."""
@@ -135,16 +140,30 @@ def _follow(plan: TrainingPlan, script: ScriptSpec, course: Course, stop: StopFl
     backend.step = course.step
     ending = course.begin(backend, train_rows=1, validation_rows=1)
     while ending is None:
-        backend.step += 1
-        scripted = script.steps.get(backend.step, _NO_STEP)
+        step = backend.step + 1
+        scripted = script.steps.get(step, _NO_STEP)
         began = time.monotonic()
         _print(scripted)
-        ending = _meet_fate(scripted, stop, backend.step)
+        ending = _meet_fate(scripted, stop, step)
         if ending is None:
-            time.sleep(scripted.sleep_seconds or script.step_seconds)
-            done = _done(scripted, backend.step, time.monotonic() - began)
+            seconds = scripted.sleep_seconds or script.step_seconds
+            ending = _compute(seconds, course, backend)
+        if ending is None:
+            backend.step = step
+            done = _done(scripted, step, time.monotonic() - began)
             ending = course.after_step(backend, done)
     return ending
+
+
+def _compute(seconds: float, course: Course, backend: ScriptedBackend) -> Ending | None:
+    """Take the time of a step, pass by pass; return how the run ends, if it does meanwhile."""
+    done_at = time.monotonic() + seconds
+    while True:
+        ending = course.within_step(backend)
+        left = done_at - time.monotonic()
+        if ending is not None or left <= 0:
+            return ending
+        time.sleep(min(left, _PASS_SECONDS))
 
 
 def _print(scripted: ScriptedStep) -> None:

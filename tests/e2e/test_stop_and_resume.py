@@ -59,6 +59,56 @@ async def test_a_running_job_is_billed_until_its_stop_and_no_longer(world: World
     await world.proves_clean()
 
 
+async def test_a_step_that_goes_on_after_the_stop_is_not_kept(world: World) -> None:
+    job_id = await world.launch({"total_steps": 4, "steps": {2: {"sleep_seconds": 8}}})
+    await world.reaches(job_id, 1)
+
+    await world.client.jobs.stop(job_id)
+    job = await world.rests(job_id)
+    first = await world.settled(job_id)
+    saved = await world.saved(job_id)
+    await world.client.jobs.resume(job_id)
+    await world.rests(job_id)
+    cost = await world.settled(job_id)
+
+    assert (job.progress.step, sorted(saved)) == (1, [1])
+    await world.has_steps(job_id, 4)
+    # Whoever has the step has paid for all of it.
+    assert cost.billed_seconds - first.billed_seconds >= 8
+    await world.proves_clean()
+
+
+async def test_a_job_stopped_within_its_first_step_has_computed_nothing(world: World) -> None:
+    job_id = await world.launch({"total_steps": 4, "step_seconds": 8})
+    await world.until(job_id, lambda job: job.state == job_pb2.JOB_STATE_RUNNING)
+
+    await world.client.jobs.stop(job_id)
+    job = await world.rests(job_id)
+
+    assert (job.progress.step, await world.saved(job_id)) == (0, {})
+    with pytest.raises(FailedPrecondition) as refused:
+        await world.client.jobs.resume(job_id)
+    assert refused.value.reason == "NOTHING_TO_RESUME"
+    await world.settled(job_id)
+
+
+async def test_a_step_that_is_not_paid_for_to_its_end_is_not_kept(world: World) -> None:
+    rates = {one.tier: one for one in (await world.client.billing.quote(["cpu"])).rates}
+    per_hour = rates["cpu"].price_per_gpu_hour.micros
+    launched = await world.client.jobs.create(
+        world.spec({"total_steps": 4, "steps": {2: {"sleep_seconds": 12}}}),
+        max_cost=Money(currency="EUR", micros=-(-per_hour * 4 // 3600)),
+        max_duration=timedelta(hours=1),
+    )
+
+    job = await world.rests(launched.job_id)
+
+    assert (job.end_reason, job.progress.step) == ("BUDGET_EXHAUSTED", 1)
+    assert sorted(await world.saved(launched.job_id)) == [1]
+    await world.settled(launched.job_id)
+    await world.proves_clean()
+
+
 async def test_a_finished_job_is_left_alone(world: World) -> None:
     job_id = await world.launch({"total_steps": 5})
     before = await world.rests(job_id)

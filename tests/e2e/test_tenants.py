@@ -1,8 +1,10 @@
-"""Two tenants: what belongs to one looks to the other as if it were not there."""
+"""Two tenants, and two projects of one: what belongs to one is for the other not there."""
 
 import asyncio
 import importlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -61,6 +63,15 @@ OWN = {
     "DeleteCredential",
     "ListDatasets", "WhoAmI", "CreateApiKey", "ListApiKeys", "WatchEvents",
 }  # fmt: skip
+
+#: Of those that name a thing: keys are the tenant's, and for its admins alone.
+OF_THE_TENANT = {"RevokeApiKey"}
+
+EVERY_NOUN = {"job", "lease", "run", "checkpoint", "charge", "hold", "model", "dataset"}
+"""What a tenant's events are about."""
+
+EVENTS_SECONDS = 10.0
+"""How long events are listened to, where none is expected or one is missing."""
 
 SILENCE_SECONDS = 3.0
 """How long a stream of a foreign thing is listened to."""
@@ -133,6 +144,58 @@ async def test_a_foreign_id_is_answered_like_an_unknown_one(
 
     assert foreign.replace(things[kind], "X") == unknown.replace(UNKNOWN[kind], "X")
     assert foreign.startswith("NotFound") or foreign in ("nothing", "silence")
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMED) - OF_THE_TENANT))
+async def test_an_id_of_another_project_is_answered_like_an_unknown_one(
+    world: World, things: dict[str, str], name: str
+) -> None:
+    await fill(things, world)
+    field, kind = NAMED[name]
+
+    async with world.of_tenant("default", project="elsewhere", role="member") as other:
+        foreign = await _outcome(other.client, name, **MORE.get(name, {}), **{field: things[kind]})
+        unknown = await _outcome(other.client, name, **MORE.get(name, {}), **{field: UNKNOWN[kind]})
+
+    assert foreign.replace(things[kind], "X") == unknown.replace(UNKNOWN[kind], "X")
+    assert foreign.startswith("NotFound") or foreign in ("nothing", "silence")
+
+
+async def test_lists_hold_nothing_of_another_project(world: World, things: dict[str, str]) -> None:
+    await fill(things, world)
+
+    async with world.of_tenant("default", project="elsewhere", role="member") as other:
+        client = other.client
+        assert not (await client.jobs.page()).jobs
+        assert not await client.models.list()
+        assert not await client.datasets.list()
+        assert not (await client.gpus.check_held()).leases
+        ledger = (await client.billing.ledger()).transactions
+        assert {one.job_id for one in ledger} == {""}
+        assert not (await client.billing.ledger(job_id=things["job"])).transactions
+    assert (await world.client.billing.ledger(job_id=things["job"])).transactions
+
+
+@pytest.mark.parametrize(
+    ("project", "role", "is_seen"),
+    [("default", "member", True), ("elsewhere", "member", False), ("elsewhere", "admin", True)],
+)
+async def test_events_are_those_of_ones_project_and_an_admin_sees_all(
+    world: World, things: dict[str, str], project: str, role: str, is_seen: bool
+) -> None:
+    await fill(things, world)
+    since = datetime.now(UTC) - timedelta(hours=1)
+    seen: set[str] = set()
+
+    async with world.of_tenant("default", project=project, role=role) as one:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EVENTS_SECONDS):
+                async for event in one.client.events.tail(since=since):
+                    seen.add(event["type"].split(".")[1])
+                    if seen >= EVERY_NOUN:
+                        break
+
+    assert seen == (EVERY_NOUN if is_seen else set())
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL))

@@ -137,9 +137,11 @@ class World:
         return "\n".join([line.text async for line in self.client.jobs.logs(job_id)])
 
     @asynccontextmanager
-    async def of_tenant(self, tenant: str) -> AsyncIterator[World]:
-        """Give the same stack as another tenant sees it."""
-        made = await self.client.keys.create("test", tenant=tenant, role="admin")
+    async def of_tenant(
+        self, tenant: str, *, project: str = "", role: str = "admin"
+    ) -> AsyncIterator[World]:
+        """Give the same stack as another tenant sees it, or another project of one."""
+        made = await self.client.keys.create("test", tenant=tenant, project=project, role=role)
         gateway = self.stack.status().gateway
         async with AsyncClient(gateway, made.secret) as client:
             yield World(stack=self.stack, client=client)

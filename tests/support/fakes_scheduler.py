@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -199,6 +199,14 @@ class FakeBilling(billing_pb2_grpc.BillingServiceServicer):
     """Billing with prices for three tiers, credit for what the test says, and holds by key."""
 
     credit_micros: int = 10**12
+    prices: dict[str, int] = field(
+        default_factory=lambda: {"cpu": 50_000, "h": 2_500_000, "l": 900_000}
+    )
+    prices_at_hold: dict[str, int] = field(default_factory=dict)
+    """Published in the moment before the next hold."""
+    settled: list[str] = field(default_factory=list)
+    too_dear: set[tuple[str, str]] = field(default_factory=set)
+    """Jobs and tiers that they are not paid for on."""
     holds: dict[tuple[str, int], billing_pb2.PlaceHoldRequest] = field(default_factory=dict)
     funded_seconds: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: 3600))
     """By job."""
@@ -208,18 +216,7 @@ class FakeBilling(billing_pb2_grpc.BillingServiceServicer):
     async def Quote(
         self, request: billing_pb2.QuoteRequest, context: Any
     ) -> billing_pb2.QuoteResponse:
-        prices = {"cpu": 50_000, "h": 2_500_000, "l": 900_000}
-        return billing_pb2.QuoteResponse(
-            rates=[
-                billing_pb2.Rate(
-                    tier=tier,
-                    price_per_gpu_hour=common_pb2.Money(currency_code="EUR", micros=micros),
-                )
-                for tier, micros in prices.items()
-                if tier in request.tiers
-            ],
-            rate_version="1",
-        )
+        return billing_pb2.QuoteResponse(rates=self._rates(request.tiers), rate_version="1")
 
     async def PlaceHold(
         self, request: billing_pb2.PlaceHoldRequest, context: Any
@@ -231,7 +228,14 @@ class FakeBilling(billing_pb2_grpc.BillingServiceServicer):
         key = (request.job_id, request.ordinal)
         if self.holds.setdefault(key, request) != request:
             raise AlreadyExists("another hold has this ordinal")
-        return billing_pb2.PlaceHoldResponse()
+        self.prices |= self.prices_at_hold
+        return billing_pb2.PlaceHoldResponse(rates=self._rates(request.tiers))
+
+    async def Settle(
+        self, request: billing_pb2.SettleRequest, context: Any
+    ) -> billing_pb2.SettleResponse:
+        self.settled.append(request.job_id)
+        return billing_pb2.SettleResponse()
 
     async def GetFunding(
         self, request: billing_pb2.GetFundingRequest, context: Any
@@ -241,8 +245,19 @@ class FakeBilling(billing_pb2_grpc.BillingServiceServicer):
         found.deadline_duration.seconds = self.deadline_seconds
         for tier in hold.tiers:
             funding = found.funding.add(tier=tier)
-            funding.funded_duration.seconds = self.funded_seconds[request.job_id]
+            if (request.job_id, tier) not in self.too_dear:
+                funding.funded_duration.seconds = self.funded_seconds[request.job_id]
         return found
+
+    def _rates(self, tiers: Sequence[str]) -> list[billing_pb2.Rate]:
+        return [
+            billing_pb2.Rate(
+                tier=tier,
+                price_per_gpu_hour=common_pb2.Money(currency_code="EUR", micros=micros),
+            )
+            for tier, micros in self.prices.items()
+            if tier in tiers
+        ]
 
 
 @dataclass
@@ -290,6 +305,10 @@ class FakePeers:
         self.allocator.stock(cpu=1, h=1, l=2)
         self.billing.credit_micros, self.billing.deadline_seconds = 10**12, 3600
         self.billing.is_down = False
+        self.billing.prices |= {"cpu": 50_000, "h": 2_500_000, "l": 900_000}
+        self.billing.prices_at_hold.clear()
+        self.billing.settled.clear()
+        self.billing.too_dear.clear()
         self.billing.funded_seconds.clear()
 
 
@@ -303,7 +322,7 @@ _SERVED = (
     (
         "billing",
         billing_pb2_grpc.add_BillingServiceServicer_to_server,
-        "Quote PlaceHold GetFunding",
+        "Quote PlaceHold GetFunding Settle",
     ),
     (
         "checkpoints",

@@ -8,9 +8,10 @@ from typing import Any
 from lehr.money import Money
 from lehr.training.spec import JobSpec
 from services.scheduler.domain.job import Authorization, Inputs, Job, JobState
-from services.scheduler.domain.placement import Tier, Waiting
+from services.scheduler.domain.placement import Tier
 from services.scheduler.domain.plan import DataFacts, Resolved
 from services.scheduler.domain.run import Lease, LeasePhase, Run
+from services.scheduler.domain.turns import Waiting
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -95,6 +96,7 @@ def waiting(job_id: str, *tiers: str, **fields: Any) -> Waiting:
     values: dict[str, Any] = {
         "job_id": job_id,
         "tenant": "acme",
+        "project": "default",
         "priority": 0,
         "queue_time": NOON,
         "wait_time": NOON,

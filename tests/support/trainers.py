@@ -26,6 +26,7 @@ from lehr.training.reports import (
     decode,
 )
 from lehr.training.spec import JobSpec
+from services.trainer_runner.pipes import StopFlag
 
 R = TypeVar("R", bound=Report)
 SCRIPTED = "services.trainer_runner.scripted"
@@ -102,6 +103,19 @@ class Told:
 
     def checkpoint_at(self, step: int) -> Path:
         return next(Path(report.path) for report in self.checkpoints if report.step == step)
+
+
+class StopWithin(StopFlag):
+    """Asks to stop at the n-th look within a step, the first being 1; a pass looks once."""
+
+    def __init__(self, look: int, reason: RunEnd = RunEnd.USER_STOPPED) -> None:
+        super().__init__()
+        self._left = look
+        self._reason = reason
+
+    def asked_within_step(self) -> RunEnd | None:
+        self._left -= 1
+        return self._reason if self._left <= 0 else None
 
 
 def run_trainer(

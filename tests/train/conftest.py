@@ -19,16 +19,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(monkeypatch: pytest.MonkeyPatch) -> Callable[[TrainingPlan], Told]:
+def train(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
     """Return the trainer as a function: importing torch once saves most of each test's time."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
-    def call(plan: TrainingPlan) -> Told:
+    def call(plan: TrainingPlan, stop: StopFlag | None = None) -> Told:
         from services.trainer_runner.trainer.train import train as run  # noqa: PLC0415
 
         told = Told()
         # One thread: on a busy machine, a second would make a tiny model slower.
-        run(plan, told, StopFlag(), threads=1)
+        run(plan, told, stop or StopFlag(), threads=1)
         return told
 
     return call

@@ -14,11 +14,19 @@ from lehr.training.ends import RunEnd
 from lehr.training.plan import TrainingPlan
 from lehr.training.reports import RunningReport
 from tests.support.canonical_rows import a_chat, write_canonical
-from tests.support.trainers import TRAINER, Told, a_plan, kill_at, run_trainer, stop_at
+from tests.support.trainers import (
+    TRAINER,
+    StopWithin,
+    Told,
+    a_plan,
+    kill_at,
+    run_trainer,
+    stop_at,
+)
 
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
-Train = Callable[[TrainingPlan], Told]
+Train = Callable[..., Told]
 DROPOUT = {"type": "lora", "lora_dropout": 0.1}
 #: Nine steps of four rows are an epoch of the 36 that are trained.
 TRAINING = {
@@ -107,6 +115,46 @@ def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(
     again = {one.step: state_of(Path(one.path)) for one in second.checkpoints}
     assert again == {step: saved[step] for step in again}
     assert second.checkpoints[-1].step == 14
+
+
+@pytest.mark.parametrize(
+    ("adapter", "training", "look", "kept"),
+    [
+        (DROPOUT, {}, 8, 7),
+        (DROPOUT, {}, 10, 9),
+        (DROPOUT, {"gradient_accumulation_steps": 3}, 19, 6),
+        (DROPOUT, {"precision": "bf16", "gradient_accumulation_steps": 3}, 18, 5),
+        ({"type": "full"}, {"gradient_accumulation_steps": 2}, 9, 4),
+    ],
+    ids=[
+        "lora before its update",
+        "lora in the first step of an epoch",
+        "lora after the first of three passes",
+        "lora bf16 before its update, saved by the cadence",
+        "full before the one pass of an epoch's last step, evaluated",
+    ],
+)
+def test_a_step_that_a_stop_overtakes_is_dropped_to_the_bit(
+    plan: Callable[..., TrainingPlan],
+    train: Train,
+    adapter: dict[str, Any],
+    training: dict[str, Any],
+    look: int,
+    kept: int,
+) -> None:
+    straight = train(plan("straight", adapter=adapter, training=training))
+    before = train(plan("before", adapter=adapter, training=training, stop_at_step=kept))
+
+    first = train(plan("first", adapter=adapter, training=training), StopWithin(look))
+    folder = Path(first.checkpoints[-1].path)
+    second = train(plan("second", adapter=adapter, training=training, resume_dir=folder))
+
+    assert (first.end, first.done.step, first.steps[-1].step) == ("USER_STOPPED", kept, kept)
+    assert state_of(folder) == state_of(before.checkpoint_at(kept))
+    assert numbers(first) | numbers(second) == numbers(straight)
+    assert first.eval_losses | second.eval_losses == straight.eval_losses
+    assert second.done == straight.done
+    assert state_of(second.checkpoint_at(14)) == state_of(straight.checkpoint_at(14))
 
 
 def test_a_killed_process_resumes_to_the_bit_from_its_last_checkpoint(

@@ -32,6 +32,8 @@ CACHE_SIZE = 4096
 
 _STRINGS = ("iss", "sub", "tenant", "project", "role")
 
+_SEE_ALL_PROJECTS = frozenset({"admin", "operator"})
+
 #: Methods that a servicer's policy does not name may be called by the gateway alone.
 GATEWAY_ONLY = frozenset({"gateway"})
 
@@ -66,6 +68,11 @@ class Caller:
     """The tenant; "" is the platform itself."""
     project: str
     role: str
+
+    @property
+    def only_project(self) -> str | None:
+        """The project outside of which it sees nothing in overviews of the tenant; None for all."""
+        return None if self.role in _SEE_ALL_PROJECTS else self.project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

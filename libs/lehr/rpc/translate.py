@@ -1,6 +1,6 @@
 """The one place where our errors become a gRPC status, and where a status becomes our error."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -28,6 +28,16 @@ from lehr.errors import (
     Unauthenticated,
     Unavailable,
 )
+from lehr.text import shortened
+
+# gRPC carries all of this in trailers, which the other end may refuse from 8 KiB on: grpc-message
+# in percent encoding, and the details, which repeat it, in base64.
+MESSAGE_BYTES_MAX = 1200
+DETAILS_BYTES_MAX = 3200
+"""Of facts and wrong fields together; what does not fit is left out."""
+FACT_BYTES_MAX = 256
+FACTS_MAX = 8
+FIELD_BYTES_MAX = 128
 
 DOMAIN = "lehr"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -68,35 +78,26 @@ def code_of(error: PlatformError) -> grpc.StatusCode:
 
 
 def status_of(error: PlatformError) -> Status:
-    """Return the rich status of an error: reason, facts, when to retry, which fields are wrong."""
+    """Return the rich status of an error: reason, facts, when to retry, which fields are wrong.
+
+    It fits into the trailers of a call: long texts are shortened, and of many wrong fields the
+    first are told, and how many more there are.
+    """
     code = code_of(error)
     # A bare PlatformError has no meaning for a caller, so its text stays here as well.
-    message = INTERNAL_MESSAGE if code is grpc.StatusCode.INTERNAL else str(error)
-    facts = {} if code is grpc.StatusCode.INTERNAL else error.facts
-    details = [
-        _packed(
-            ErrorInfo(
-                reason=error.reason,
-                domain=DOMAIN,
-                metadata={name: str(value) for name, value in facts.items()},
-            )
-        )
-    ]
+    is_ours = code is grpc.StatusCode.INTERNAL
+    message = INTERNAL_MESSAGE if is_ours else _message(str(error))
+    info = ErrorInfo(
+        reason=error.reason, domain=DOMAIN, metadata={} if is_ours else _facts(error.facts)
+    )
+    details = [_packed(info)]
     if error.retryable:
         retry = RetryInfo()
         retry.retry_delay.FromTimedelta(error.retry_in or timedelta(seconds=1))
         details.append(_packed(retry))
     if isinstance(error, InvalidArgument) and error.fields:
-        details.append(
-            _packed(
-                BadRequest(
-                    field_violations=[
-                        BadRequest.FieldViolation(field=one.field, description=one.description)
-                        for one in error.fields
-                    ]
-                )
-            )
-        )
+        left = DETAILS_BYTES_MAX - info.ByteSize()
+        details.append(_packed(_bad_request(error.fields, bytes_max=left)))
     return Status(code=code.value[0], message=message, details=details)
 
 
@@ -147,6 +148,35 @@ async def stream_of(call: Any) -> AsyncIterator[Any]:
     with raises_platform_errors():
         async for item in call:
             yield item
+
+
+def _message(text: str) -> str:
+    """Shorten a message to what its percent encoding leaves room for."""
+    told = shortened(text, bytes_max=MESSAGE_BYTES_MAX)
+    # Each byte that is not printable ASCII, or a percent sign, takes three.
+    longer = sum(2 for byte in told.encode() if not 0x20 <= byte <= 0x7E or byte == 0x25)
+    return shortened(told, bytes_max=max(MESSAGE_BYTES_MAX // 3, MESSAGE_BYTES_MAX - longer))
+
+
+def _facts(facts: Mapping[str, str]) -> dict[str, str]:
+    told = list(facts.items())[:FACTS_MAX]
+    return {
+        shortened(name, bytes_max=64): shortened(str(value), bytes_max=FACT_BYTES_MAX)
+        for name, value in told
+    }
+
+
+def _bad_request(fields: Sequence[FieldViolation], *, bytes_max: int) -> Any:
+    told = BadRequest()
+    for index, one in enumerate(fields):
+        field = shortened(one.field, bytes_max=FIELD_BYTES_MAX)
+        description = shortened(one.description, bytes_max=2 * FACT_BYTES_MAX)
+        told.field_violations.add(field=field, description=description)
+        if told.ByteSize() > bytes_max and index:
+            del told.field_violations[-1]
+            told.field_violations.add(description=f"... and {len(fields) - index} more")
+            break
+    return told
 
 
 def _packed(message: Any) -> AnyMessage:

@@ -56,6 +56,7 @@ class Daemon:
         for sent in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(sent, self._stop.set)
         with self._layout.held():
+            self._layout.sign()
             self._options.write(self._layout.options)
             watch = asyncio.create_task(self._watch(owner), name="watch owner")
             try:
@@ -140,9 +141,12 @@ class Daemon:
         await asyncio.gather(self._supervisor.start(others), start_postgres())
 
     async def _watch(self, owner: ProcessMark | None) -> None:
-        """Stop when the process that we run for is gone."""
-        while owner is None or owner.is_alive():  # noqa: ASYNC110 - no event tells of it
+        """Stop when the process that we run for is gone; write a lost state file again."""
+        while owner is None or owner.is_alive():
             await asyncio.sleep(_LOOK_AFTER_OWNER_EVERY_SECONDS)
+            if not self._layout.state.exists():
+                with contextlib.suppress(OSError):
+                    self._write()
         _log.warning("owner_died", pid=owner.pid)
         self._stop.set()
 

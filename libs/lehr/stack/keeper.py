@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lehr.errors import PlatformError
 from lehr.logs import get_logger
-from lehr.stack.part import Part, PartState
+from lehr.stack.part import Part, PartState, PartStuck
 from lehr.stack.processes import (
     ProcessMark,
     exited,
@@ -26,6 +26,13 @@ BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 STABLE_SECONDS = 30.0
 """A part that was ready for so long starts again at the first pause."""
+
+SILENT_SECONDS = 120.0
+"""A living part whose probe gets no answer at all for so long is started anew.
+
+One that answers that it cannot serve is left alone: it may wait for others, and its work would be
+lost.
+"""
 
 _PROBE_TIMEOUT_SECONDS = 5.0
 _PROBE_EVERY_SECONDS = 5.0
@@ -44,6 +51,7 @@ class Keeper:
         log: Path,
         changed: Callable[[], None],
         backoff_seconds: Sequence[float] = BACKOFF_SECONDS,
+        silent_seconds: float = SILENT_SECONDS,
     ) -> None:
         self.part = part
         self.state = PartState.DOWN
@@ -54,6 +62,7 @@ class Keeper:
         self._path = log
         self._changed = changed
         self._backoff_seconds = backoff_seconds
+        self._silent_seconds = silent_seconds
         self.mark: ProcessMark | None = None
         """The living process, told from any later one."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,6 +70,7 @@ class Keeper:
         self._unwanted = asyncio.Event()
         self._unwanted.set()
         self._probe_now = asyncio.Event()
+        self._stuck = asyncio.Event()
         self._crash_count = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -137,19 +147,21 @@ class Keeper:
             return
         self.mark = ProcessMark.of(process.pid)
         self._move(PartState.STARTING, "has not answered yet")
+        self._stuck.clear()
         end = asyncio.create_task(exited(process))
         probes = asyncio.create_task(self._probe(), name=f"probe {self.part.name}")
-        unwanted = asyncio.create_task(self._unwanted.wait())
-        await asyncio.wait({end, unwanted}, return_when=asyncio.FIRST_COMPLETED)
-        probes.cancel()
-        unwanted.cancel()
+        others = {asyncio.create_task(event.wait()) for event in (self._unwanted, self._stuck)}
+        await asyncio.wait({end, *others}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (probes, *others):
+            task.cancel()
         if not end.done():
             await self._end(process, end)
         # The dead leader still keeps its number, so the group cannot be somebody else's.
         kill_group(process.pid)
         code = process.wait()
         self._process, self.mark, self._is_paused = None, None, False
-        self.failure = f"ended with {_ending(code)}"
+        if not self._stuck.is_set():
+            self.failure = f"ended with {_ending(code)}"
 
     async def _end(self, process: subprocess.Popen[bytes], end: asyncio.Task[None]) -> None:
         send(process.pid, self.part.stop_signal)
@@ -161,20 +173,34 @@ class Keeper:
             await end
 
     async def _probe(self) -> None:
-        while True:
+        heard = time.monotonic()
+        while not self._stuck.is_set():
+            ready, why = False, ""
             try:
                 async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
                     await self.part.probe()
             except Exception as error:  # whatever a probe raises means "not now"
-                ready, why = False, f"{type(error).__name__}: {error}"
+                why = f"{type(error).__name__}: {error}"
+                answered = not isinstance(error, OSError)
+                is_stuck = isinstance(error, PartStuck)
             else:
-                ready, why = True, ""
+                ready, answered, is_stuck = True, True, False
+            if answered or self._is_paused:
+                heard = time.monotonic()
+            if is_stuck or time.monotonic() - heard > self._silent_seconds:
+                self._give_up(why)
             # An answer given before a kill or a pause says nothing about now.
             if self.state is not PartState.RESTARTING and not self._is_paused:
                 self._judge(ready=ready, why=why)
             ready = self.state is PartState.READY
             await _wait(self._probe_now, _PROBE_EVERY_SECONDS if ready else _PROBE_SOON_SECONDS)
             self._probe_now.clear()
+
+    def _give_up(self, why: str) -> None:
+        """End this life of a part that does not serve and does not die."""
+        _log.error("part_stuck", part=self.part.name, pid=self.pid, failure=why)
+        self._move(PartState.RESTARTING, f"started anew: {why}")
+        self._stuck.set()
 
     def _judge(self, *, ready: bool, why: str) -> None:
         if ready and self.state is not PartState.READY:

@@ -2,14 +2,16 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lehr.stack.errors import FolderRefused, StackRuns
+from lehr.stack.processes import ProcessMark
 
 # An address of a Unix socket holds 107 bytes.
 _SOCKET_PATH_LENGTH_MAX = 100
@@ -72,6 +74,15 @@ class Layout:
         """The first API key, for the person who started the stack."""
         return self.secrets / "api_key"
 
+    @property
+    def lock(self) -> Path:
+        """Held by whoever has the installation; a supervisor writes into it who it is."""
+        return self.root / "lock"
+
+    def cache(self, service: str) -> Path:
+        """What a service can fetch again; emptied when it starts."""
+        return self.root / "cache" / service
+
     def node(self, name: str) -> Path:
         """Journal, spool and caches of a runner's agent."""
         return self.root / "nodes" / name
@@ -79,6 +90,21 @@ class Layout:
     def log(self, part: str) -> Path:
         """What a part printed."""
         return self.logs / f"{part}.log"
+
+    def check(self) -> None:
+        """Refuse a state folder that is none; one that is not there yet will be made.
+
+        Raises:
+            FolderRefused: something else is there, or it cannot be reached.
+        """
+        try:
+            is_none = self.root.exists() and not self.root.is_dir()
+        except OSError as error:
+            raise _unusable(self.root, error) from error
+        if is_none:
+            raise FolderRefused(
+                f"{self.root} is no folder: name the state folder of a stack", folder=self.root
+            )
 
     def make(self) -> None:
         """Create the folders.
@@ -105,9 +131,7 @@ class Layout:
             for folder in (self.root / "nodes", self.root / "run"):
                 folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise FolderRefused(
-                f"the state folder {self.root} cannot be used: {error}", folder=self.root
-            ) from error
+            raise _unusable(self.root, error) from error
 
     def control(self) -> Path:
         """Where a supervisor listens for commands; a short folder where the path is too long."""
@@ -123,7 +147,7 @@ class Layout:
         Raises:
             StackRuns: another process holds it.
         """
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # Somebody who only looks, by is_held, has it for an instant.
             for _ in range(20):
@@ -136,16 +160,41 @@ class Layout:
         finally:
             os.close(descriptor)
 
-    def is_held(self) -> bool:
-        """Say whether a supervisor lives."""
+    def sign(self) -> None:
+        """Write into the lock that this process, which holds it, is the supervisor."""
+        mark = ProcessMark.of(os.getpid())
+        # On a full disk the state file says it.
+        with contextlib.suppress(OSError):
+            self.lock.write_text(json.dumps(mark and asdict(mark)))
+
+    def supervisor(self) -> ProcessMark | None:
+        """Return who signed the lock last; it may be dead."""
         try:
-            descriptor = os.open(self.root / "lock", os.O_RDWR)
+            saved = json.loads(self.lock.read_text())
+            return ProcessMark(**saved | {"command": tuple(saved["command"])})
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+    def is_held(self) -> bool:
+        """Say whether a supervisor lives.
+
+        Raises:
+            FolderRefused: the folder cannot be looked into.
+        """
+        try:
+            descriptor = os.open(self.lock, os.O_RDWR)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise _unusable(self.root, error) from error
         try:
             return not _lock(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _unusable(root: Path, error: OSError) -> FolderRefused:
+    return FolderRefused(f"the state folder {root} cannot be used: {error}", folder=root)
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from lehr.logs import get_logger
 from lehr.stack.errors import ProgramMissing, UnsafeServer
-from lehr.stack.part import Part
+from lehr.stack.part import Part, PartStuck
 from lehr.stack.ports import LOOPBACK
-from lehr.stack.probes import http_get, http_get_json
+from lehr.stack.probes import UnexpectedAnswerError, http_get, http_get_json
 
 USER = "lehr"
 
@@ -61,6 +61,9 @@ class NatsServer:
 
     password: str = field(repr=False)
     """Of the platform's one user."""
+
+    room_bytes: int = 32 * 1024 * 1024
+    """Free space from which on a stream that failed to write is worth another try."""
 
     @property
     def url(self) -> str:
@@ -119,7 +122,15 @@ class NatsServer:
         (self.folder / "server.conf").write_text(text)
 
     async def _probe(self) -> None:
-        await http_get(self.monitor_port, "/healthz")
+        try:
+            await http_get(self.monitor_port, "/healthz")
+        except UnexpectedAnswerError as unhealthy:
+            # NATS 2.15.1 takes nothing more for a stream that once failed to write, until it is
+            # started anew; on a full disk that would not help.
+            has_room = shutil.disk_usage(self.folder).free >= self.room_bytes
+            if "write error" in str(unhealthy) and has_room:
+                raise PartStuck(str(unhealthy)) from None
+            raise
         report = await http_get_json(self.monitor_port, "/jsz")
         if report["config"].get("sync_always") is not True:
             raise UnsafeServer(

@@ -27,6 +27,10 @@ class PartState(StrEnum):
     """The part was stopped on purpose, or never started."""
 
 
+class PartStuck(Exception):  # noqa: N818 - no failure of the probe: it found out
+    """A probe's word that the part will not serve again until it is started anew."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
     """An account without rights that a part runs as."""
@@ -55,7 +59,7 @@ class Part:
     """Working folder."""
 
     probe: Callable[[], Awaitable[None]]
-    """Raises as long as the part cannot serve."""
+    """Raises as long as the part cannot serve; PartStuck has it started anew."""
 
     port: int | None = None
     """Where others reach it on loopback; None for a part that is not called."""

@@ -35,6 +35,9 @@ SETTINGS = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_logical_replication_workers": "0",
+    # Files in the data folder, which a start after a kill clears; segments in /dev/shm would stay
+    # for ever if there is no such start.
+    "dynamic_shared_memory_type": "mmap",
     "io_method": "sync",
     "jit": "off",
     # One call for the file system and not one for each of a thousand files after a kill.

@@ -92,5 +92,7 @@ class ObjectServer:
                 http_client=pool,
             )
             client.list_buckets()
+        except urllib3.exceptions.HTTPError as error:
+            raise ConnectionError(f"no answer: {error}") from error
         finally:
             pool.clear()

@@ -1,9 +1,11 @@
 """The services and runners as parts: what each is told, and nothing more."""
 
 import json
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from lehr.settings import FAULTS_FILE_ENV, MODE_ENV, TEST_HOOKS_ENV
@@ -14,6 +16,9 @@ from lehr.stack.probes import http_get
 from lehr.stack.secrets import Secrets
 from lehr.stack.servers import Servers
 from lehr.stack.settings import RUNNER, SERVICES, Node, Options
+
+CATALOG = "catalog"
+CACHE_DIR_ENV = "CATALOG_CACHE_DIR"
 
 SERVICE_RANK = 1
 RUNNER_RANK = 2
@@ -70,8 +75,12 @@ class Services:
         }
         if name == "gateway":
             own["BOOTSTRAP_KEY_SHA256"] = self.secrets.api_key_sha256
-        if name == "catalog":
+        if name == CATALOG:
             own["SECRET_KEY"] = self.secrets.catalog
+        if name == CATALOG and CACHE_DIR_ENV not in self.options.for_service(name):
+            cache = self.layout.cache(name)
+            own["CACHE_DIR"] = str(cache)
+            return replace(self._part(name, name, own, addresses), prepare=lambda: _empty(cache))
         return self._part(name, name, own, addresses)
 
     def _runner(self, node: Node, addresses: dict[str, str]) -> Part:
@@ -112,6 +121,12 @@ class Services:
             stop_seconds=30.0 if is_runner else 15.0,
             rank=RUNNER_RANK if is_runner else SERVICE_RANK,
         )
+
+
+def _empty(folder: Path) -> None:
+    """Clear what a killed predecessor left: it may be half written."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _ready(metrics_port: int) -> Callable[[], Awaitable[None]]:

@@ -35,8 +35,12 @@ class Stack:
         """Name the state folder: by default that of LEHR_STATE_DIR, else ``.state`` here.
 
         ``options`` are for the next ``up``; by default those of the environment.
+
+        Raises:
+            FolderRefused: something else than a folder is there.
         """
         self.layout = Layout(root=state_dir(folder))
+        self.layout.check()
         self._options = options
 
     def up(
@@ -107,7 +111,9 @@ class Stack:
         began, ran = time.monotonic(), False
         while self.layout.is_held():
             ran, waited = True, time.monotonic() - began
-            supervisor = StackState.read(self.layout.state).supervisor
+            # The lock knows it even where the state file is lost.
+            told = StackState.read(self.layout.state).supervisor
+            supervisor = self.layout.supervisor() or told
             if supervisor is not None and waited > within:
                 supervisor.kill()
             elif supervisor is not None:

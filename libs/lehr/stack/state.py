@@ -114,7 +114,7 @@ class StackState:
         """Read the file; an absent or broken one is a stack that never ran."""
         try:
             return cls._from_json(json.loads(path.read_text()))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls()
 
     def write(self, path: Path) -> None:
@@ -128,7 +128,7 @@ class StackState:
             failure=saved["failure"],
             supervisor=_mark(saved["supervisor"]),
             control=saved["control"],
-            ports=saved["ports"],
+            ports={name: int(port) for name, port in saved["ports"].items()},
             parts=tuple(
                 PartStatus(
                     **part

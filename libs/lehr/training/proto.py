@@ -13,9 +13,14 @@ from pydantic_core import ErrorDetails
 
 from lehr.api.scheduler.v1 import job_pb2
 from lehr.errors import FieldViolation, InvalidArgument
-from lehr.training.spec import JobSpec, ScriptSpec
+from lehr.training.spec import BACKUP_TIERS_MAX, TARGET_MODULES_MAX, JobSpec, ScriptSpec
 
 ALL_LINEAR = "all-linear"
+
+SPEC_BYTES_MAX = 1024 * 1024
+"""Of a spec as gRPC carries it; nearly all of it can only be a script."""
+
+_PROBLEMS_MAX = 50
 
 
 class SpecInvalid(InvalidArgument):
@@ -33,7 +38,7 @@ def parse_spec(values: Mapping[str, Any]) -> JobSpec:
     try:
         return JobSpec.model_validate(dict(values))
     except ValidationError as error:
-        raise _refused([_violation(detail) for detail in error.errors()]) from None
+        raise _refused(_violations(error)) from None
 
 
 def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
@@ -42,6 +47,7 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
     Raises:
         SpecInvalid: with every wrong field by its path.
     """
+    _check_size(message)
     values: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     script = values.pop("script_json", "")
     if script:
@@ -74,9 +80,32 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
     return json_format.ParseDict(values, job_pb2.JobSpec())
 
 
+def _check_size(message: job_pb2.JobSpec) -> None:
+    """Refuse what is too much before time is spent on reading it."""
+    wrong = [
+        FieldViolation(field=field, description=f"has {count} {what}; give at most {most}")
+        for field, what, count, most in (
+            ("spec", "bytes", message.ByteSize(), SPEC_BYTES_MAX),
+            ("backup_tiers", "names", len(message.backup_tiers), BACKUP_TIERS_MAX),
+            (
+                "adapter.target_modules",
+                "names",
+                len(message.adapter.target_modules),
+                TARGET_MODULES_MAX,
+            ),
+        )
+        if count > most
+    ]
+    if wrong:
+        raise _refused(wrong)
+
+
 def _script(text: str) -> Any:
     try:
         return json.loads(text)
+    except RecursionError:
+        wrong = "is nested too deeply; give the JSON of a scripted run"
+        raise _refused([FieldViolation(field="script_json", description=wrong)]) from None
     except ValueError as error:
         wrong = f"is not JSON ({error}); give the JSON of a scripted run"
         raise _refused([FieldViolation(field="script_json", description=wrong)]) from None
@@ -94,6 +123,16 @@ def _refused(fields: list[FieldViolation]) -> SpecInvalid:
     told = "; ".join(f"{one.field} {one.description}" for one in fields[:5])
     more = f"; and {len(fields) - 5} more" if len(fields) > 5 else ""
     return SpecInvalid(f"the job cannot be read: {told}{more}", fields=fields)
+
+
+def _violations(error: ValidationError) -> list[FieldViolation]:
+    """Return what is wrong; of a flood of mistakes the first, and how many more there are."""
+    count = error.error_count()
+    found = [_violation(detail) for detail in error.errors()[:_PROBLEMS_MAX]]
+    if count > _PROBLEMS_MAX:
+        told = f"has {count - _PROBLEMS_MAX} more mistakes"
+        found.append(FieldViolation(field="job", description=told))
+    return found
 
 
 def _violation(detail: ErrorDetails) -> FieldViolation:
@@ -131,5 +170,5 @@ def _known_fields(path: tuple[int | str, ...]) -> str:
             return "leave it out"
         section = kind
     known = list(section.model_fields)
-    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    near = difflib.get_close_matches(str(path[-1])[:100], known, n=1)
     return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"

@@ -9,8 +9,17 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+)
 
+from lehr.text import storable
 from lehr.training.ends import RunEnd
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -27,6 +36,10 @@ def _write(value: float) -> float | str:
 
 
 Number = Annotated[float, BeforeValidator(_read), PlainSerializer(_write, when_used="json")]
+
+#: Words of a trainer, often those of an exception: they may hold anything, and must not cost the
+#: report.
+Words = Annotated[str, AfterValidator(storable)]
 
 
 class Report(BaseModel):
@@ -52,7 +65,7 @@ class StepReport(Report):
     kind: Literal["step"] = "step"
     step: int
     epoch: float
-    values: dict[str, Number]
+    values: dict[Words, Number]
     """``loss`` (nats per trained token), ``learning_rate``, ``grad_norm`` and others."""
     elapsed_seconds: float
     """Wall seconds of this step."""
@@ -67,7 +80,7 @@ class EvaluationReport(Report):
     step: int
     eval_loss: Number
     """Mean loss of the trained tokens of the validation rows, nats."""
-    values: dict[str, Number] = {}
+    values: dict[Words, Number] = {}
     is_best: bool
     best_step: int | None
     best_loss: float | None
@@ -97,7 +110,7 @@ class LogReport(Report):
 
     kind: Literal["log"] = "log"
     level: Literal["info", "warning", "error"] = "info"
-    text: str
+    text: Words
 
 
 class DoneReport(Report):
@@ -105,7 +118,7 @@ class DoneReport(Report):
 
     kind: Literal["done"] = "done"
     end: RunEnd
-    message: str = ""
+    message: Words = ""
     step: int = 0
     best_step: int | None = None
     best_loss: float | None = None

@@ -23,6 +23,12 @@ Reference = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}(@[0-9a-f]{
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Word = Annotated[str, Field(max_length=63)]
+"""An id of a registry or a tier; whether there is such a one is looked up elsewhere."""
+
+STEPS_MAX = 100_000_000
+TARGET_MODULES_MAX = 64
+BACKUP_TIERS_MAX = 16
 
 
 class Section(BaseModel):
@@ -53,6 +59,16 @@ class AdapterSpec(Section):
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the layers that get an update, or ``all-linear``."""
 
+    @field_validator("target_modules")
+    @classmethod
+    def _few_printable_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        names = (value,) if isinstance(value, str) else value
+        if len(names) > TARGET_MODULES_MAX:
+            raise ValueError(f"names {len(names)} layers; name at most {TARGET_MODULES_MAX}")
+        if not all(len(name) <= 200 and name.isprintable() for name in names):
+            raise ValueError("holds a name that is not printable or has over 200 characters")
+        return value
+
 
 class TrainingSpec(Section):
     """Hyperparameters of the optimisation loop."""
@@ -65,13 +81,13 @@ class TrainingSpec(Section):
     """Rows of one evaluation pass on one device."""
     gradient_accumulation_steps: int = Field(default=1, ge=1, le=4096)
     """Forward passes of one optimiser step."""
-    num_train_epochs: Positive = 1.0
+    num_train_epochs: Annotated[Positive, Field(le=100_000)] = 1.0
     """Passes over the training rows; ignored when ``max_steps`` is positive."""
-    max_steps: int = Field(default=-1, ge=-1, le=100_000_000)
+    max_steps: int = Field(default=-1, ge=-1, le=STEPS_MAX)
     """Optimiser steps; -1 derives them from the epochs."""
     lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "linear"
     """Shape of the learning rate (transformers default)."""
-    warmup_steps: int = Field(default=0, ge=0)
+    warmup_steps: int = Field(default=0, ge=0, le=STEPS_MAX)
     """Steps in which the learning rate rises from zero."""
     weight_decay: NotNegative = 0.0
     max_grad_norm: NotNegative = 1.0
@@ -81,9 +97,9 @@ class TrainingSpec(Section):
     """Seed of initialisation, dropout and row order."""
     precision: Literal["fp32", "bf16"] = "fp32"
     gradient_checkpointing: bool = False
-    eval_steps: int = Field(default=50, ge=1)
+    eval_steps: int = Field(default=50, ge=1, le=STEPS_MAX)
     """Optimiser steps between two evaluations."""
-    save_steps: int = Field(default=50, ge=1)
+    save_steps: int = Field(default=50, ge=1, le=STEPS_MAX)
     """Optimiser steps between two ordinary checkpoints."""
 
 
@@ -99,9 +115,9 @@ class DataSpec(Section):
     validation_dataset: Reference | None = None
     """A dataset of validation rows, instead of a share."""
     split_seed: int = Field(default=42, ge=0, le=2**31 - 1)
-    max_train_samples: int | None = Field(default=None, ge=1)
+    max_train_samples: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """At most so many training rows, the first after the split; None for all."""
-    max_eval_samples: int | None = Field(default=None, ge=1)
+    max_eval_samples: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """At most so many validation rows; None for all."""
     packing: bool = False
     """Put several samples into one row of ``max_length`` tokens; none of them sees another."""
@@ -149,7 +165,7 @@ class ScriptedStep(Section):
     eval_loss: Number | None = None
     grad_norm: Number | None = None
     sleep_seconds: float = Field(default=0.0, ge=0.0, le=3600.0)
-    print_bytes_base64: str | None = None
+    print_bytes_base64: str | None = Field(default=None, pattern=r"^[A-Za-z0-9+/]*={0,2}$")
     """Bytes written to standard output before the step, in base64."""
     die: Literal["kill", "exit", "oom", "hang", "ignore_stop"] | None = None
     """How the process ends, hangs, or stops listening, at this step."""
@@ -163,7 +179,7 @@ class ScriptSpec(Section):
     start_seconds: float = Field(default=0.0, ge=0.0, le=3600.0)
     save_seconds: float = Field(default=0.0, ge=0.0, le=3600.0)
     checkpoint_bytes: int = Field(default=1024, ge=0, le=1_000_000_000)
-    steps: dict[int, ScriptedStep] = {}
+    steps: dict[int, ScriptedStep] = Field(default={}, max_length=10_000)
     """What happens at given steps; others report a loss of 1 / step."""
     ignore_term: bool = False
     child_processes: int = Field(default=0, ge=0, le=64)
@@ -178,19 +194,19 @@ class JobSpec(Section):
     """Catalog name of the base model, with ``@revision`` to pin it."""
     dataset: Reference
     """Catalog name of the dataset, with ``@revision`` to pin it."""
-    method: str = "sft"
+    method: Word = "sft"
     """Training method, an id of ``lehr.training.registry.METHODS``."""
     adapter: AdapterSpec = AdapterSpec()
-    tier: str = "cpu"
+    tier: Word = "cpu"
     """GPU tier to run on."""
-    backup_tiers: tuple[str, ...] = ()
+    backup_tiers: tuple[Word, ...] = Field(default=(), max_length=BACKUP_TIERS_MAX)
     """Tiers tried in this order when ``tier`` is not available."""
     backup_after_seconds: int = Field(default=15, ge=0, le=86_400)
     """How long each tier is waited for before the next one is tried too."""
     gpus: int = Field(default=1, ge=1, le=1024)
     """GPUs of one node."""
     priority: int = Field(default=0, ge=-100, le=100)
-    """Higher runs earlier among the jobs of a project."""
+    """Higher runs earlier among the jobs of a project; ten minutes of waiting weigh as one."""
     training: TrainingSpec = TrainingSpec()
     data: DataSpec = DataSpec()
     early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()

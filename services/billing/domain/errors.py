@@ -1,5 +1,8 @@
 """Why billing refuses something."""
 
+from collections.abc import Mapping
+from datetime import timedelta
+
 from lehr.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -46,6 +49,36 @@ class BudgetBelowCharged(FailedPrecondition):
             job_id=job_id,
             max_cost=max_cost,
             charged=charged,
+        )
+
+
+class DurationBelowBilled(FailedPrecondition):
+    """The new authorisation is not above the running time that was billed already."""
+
+    reason = "DURATION_BELOW_BILLED"
+
+    def __init__(self, job_id: str, *, max_duration: timedelta, billed_seconds: int) -> None:
+        super().__init__(
+            f"job {job_id} has run for {billed_seconds} s already, and "
+            f"{max_duration.total_seconds():g} s are authorised in all; authorise more than it ran",
+            job_id=job_id,
+            max_duration_seconds=max_duration.total_seconds(),
+            billed_seconds=billed_seconds,
+        )
+
+
+class BudgetBelowSecond(FailedPrecondition):
+    """What is authorised pays for no second on any of the tiers."""
+
+    reason = "BUDGET_BELOW_SECOND"
+
+    def __init__(self, *, left: Money, gpu_count: int, prices: Mapping[str, Money]) -> None:
+        told = ", ".join(f"{tier} at {price}" for tier, price in prices.items())
+        super().__init__(
+            f"{left} are authorised and not spent, which pays for less than one second of "
+            f"{gpu_count} GPUs of {told} an hour each; authorise more",
+            left=left,
+            tiers=" ".join(prices),
         )
 
 

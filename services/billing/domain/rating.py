@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Self
 
 from lehr.money import cost_micros
 from lehr.training.ends import PLATFORM_ENDS, RunEnd
@@ -19,7 +20,7 @@ CHARGED_ENDS = frozenset(RunEnd) - PLATFORM_ENDS - {RunEnd.NO_CAPACITY}
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LineKey:
-    """What has one price: lines are rounded and added one by one."""
+    """Time under one hold on one tier; what has one price over several holds is rounded once."""
 
     hold_ordinal: int
     tier: str
@@ -27,8 +28,21 @@ class LineKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Price:
+    """What is rounded as a whole, however many holds it goes over."""
+
+    tier: str
+    gpu_count: int
+    micro_per_hour: int
+
+    @classmethod
+    def of(cls, key: LineKey, micro_per_hour: int) -> Self:
+        return cls(tier=key.tier, gpu_count=key.gpu_count, micro_per_hour=micro_per_hour)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Time of one price."""
+    """Time of one price under one hold."""
 
     key: LineKey
     micro_per_hour: int
@@ -55,9 +69,14 @@ class Bill:
         """The sum of whole seconds."""
         return sum(line.billed_seconds for line in self.lines)
 
-    def seconds_of(self, key: LineKey) -> int:
-        """Return the whole seconds of one line."""
-        return next((line.billed_seconds for line in self.lines if line.key == key), 0)
+    def seconds_at(self, *, tier: str, gpu_count: int, micro_per_hour: int) -> int:
+        """Return the whole seconds of one price, over all holds."""
+        price = _Price(tier=tier, gpu_count=gpu_count, micro_per_hour=micro_per_hour)
+        return sum(
+            line.billed_seconds
+            for line in self.lines
+            if _Price.of(line.key, line.micro_per_hour) == price
+        )
 
 
 def computed(lease: Lease) -> Interval | None:
@@ -95,15 +114,15 @@ def is_platform_fault(lease: Lease) -> bool:
 def rate(leases: Iterable[Lease], holds: Sequence[Hold]) -> Bill:
     """Price all leases of a job.
 
-    Every instant is billed once, to the newest lease that has it. The time of a line is rounded
-    down to whole seconds once, then priced; never above what its hold and the later ones allow.
+    Every instant is billed once, to the newest lease that has it. The time of a price is rounded
+    down to whole seconds once over all holds, then priced; never above what a line's own hold
+    allows in time, nor above what its hold and the later ones allow in money.
     """
     held = {hold.ordinal: hold for hold in holds}
     known = [lease for lease in leases if _is_priced(lease, held)]
-    times = _cap(_times(known), {o: _time_cap(o, holds) for o in held})
-    seconds = {key: microseconds // SECOND for key, microseconds in times.items()}
-    prices = {key: held[key.hold_ordinal].prices[key.tier] for key in seconds}
-    amounts = {key: cost_micros(seconds[key], key.gpu_count, prices[key]) for key in seconds}
+    times = _cap(_times(known), {o: _time_cap(held[o]) for o in held})
+    prices = {key: held[key.hold_ordinal].prices[key.tier] for key in times}
+    seconds, amounts = _rounded(times, prices)
     amounts = _cap(amounts, {o: _money_cap(o, holds) for o in held})
     lines = (
         Line(
@@ -144,27 +163,56 @@ def _times(leases: Iterable[Lease]) -> dict[LineKey, int]:
     return dict(sorted(times.items()))
 
 
+def _rounded(
+    times: Mapping[LineKey, int], prices: Mapping[LineKey, int]
+) -> tuple[dict[LineKey, int], dict[LineKey, int]]:
+    """Return whole seconds and micros of each line.
+
+    A line gets what it adds to the whole of its price, so that a job stopped and resumed a hundred
+    times is rounded as seldom as one that ran through.
+    """
+    sums: dict[_Price, int] = {}
+    seconds, amounts = {}, {}
+    for key, microseconds in times.items():
+        price = _Price.of(key, prices[key])
+        before = sums.get(price, 0)
+        sums[price] = before + microseconds
+        first, last = before // SECOND, sums[price] // SECOND
+        seconds[key] = last - first
+        amounts[key] = _cost(last, price) - _cost(first, price)
+    return seconds, amounts
+
+
+def _cost(seconds: int, price: _Price) -> int:
+    return cost_micros(seconds, price.gpu_count, price.micro_per_hour)
+
+
 def _cap(parts: dict[LineKey, int], caps: dict[int, int | None]) -> dict[LineKey, int]:
-    """Cut parts, in the order of their keys, so that no hold's cap is passed on the way."""
+    """Cut parts, in the order of their keys, so that no hold's cap is passed on the way.
+
+    What came before is never cut by the cap of a later hold.
+    """
     capped: dict[LineKey, int] = {}
     spent = 0
     for key, part in parts.items():
         cap = caps[key.hold_ordinal]
-        capped[key] = part if cap is None else min(part, cap - spent)
+        capped[key] = part if cap is None else max(0, min(part, cap - spent))
         spent += capped[key]
     return capped
 
 
 def _money_cap(ordinal: int, holds: Sequence[Hold]) -> int | None:
-    # A later, lower authorisation counts for what came before too, so caps never fall.
+    # What is set aside now must last for what is told late of earlier runs, so a later and lower
+    # authorisation counts for them too; none is accepted that is not above what the job has cost.
     return min(
         (hold.terms.max_cost_micros for hold in holds if hold.ordinal >= ordinal), default=None
     )
 
 
-def _time_cap(ordinal: int, holds: Sequence[Hold]) -> int | None:
-    limits = [hold.terms.max_duration for hold in holds if hold.ordinal >= ordinal]
-    return min((limit // MICROSECOND for limit in limits if limit is not None), default=None)
+def _time_cap(hold: Hold) -> int | None:
+    # A later hold says how much longer the job may run; what ran under this one was allowed by it.
+    limit = hold.terms.max_duration
+    return None if limit is None else limit // MICROSECOND
 
 
 def _credit(lease: Lease) -> timedelta:

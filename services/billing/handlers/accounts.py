@@ -65,8 +65,10 @@ async def balance(tenant: str, *, db: Database, opening: Opening) -> dict[Accoun
 
 
 async def bookings(
-    tenant: str, *, job_id: str, before: int, limit: int, db: Database
+    tenant: str, *, project: str | None, job_id: str, before: int, limit: int, db: Database
 ) -> list[Booked]:
-    """Return bookings of a tenant, newest first."""
+    """Return bookings of a tenant, or of one project of it, newest first."""
     async with db.connection() as conn:
-        return await ledger.page(conn, tenant=tenant, job_id=job_id, before=before, limit=limit)
+        return await ledger.page(
+            conn, tenant=tenant, project=project, job_id=job_id, before=before, limit=limit
+        )

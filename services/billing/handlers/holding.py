@@ -13,7 +13,8 @@ from lehr.money import Money
 from lehr.postgres import Connection, Database
 from services.billing.domain import funding, ledger
 from services.billing.domain.commands import PlaceHold
-from services.billing.domain.errors import BudgetBelowCharged, InsufficientCredit, NoOpenHold
+from services.billing.domain.errors import InsufficientCredit, NoOpenHold
+from services.billing.domain.funding import check_above
 from services.billing.domain.holds import Hold, Placement, decide
 from services.billing.domain.job import Job
 from services.billing.domain.ledger import Account
@@ -21,7 +22,7 @@ from services.billing.domain.rating import rate
 from services.billing.domain.usage import merged
 from services.billing.handlers import accounts, prices
 from services.billing.handlers.accounts import Opening
-from services.billing.handlers.metering import SOURCE, charge_job
+from services.billing.handlers.metering import SOURCE, absorb, charge_job
 from services.billing.handlers.settling import release
 from services.billing.ports import Leases
 from services.billing.storage import jobs, rates, usage
@@ -29,27 +30,34 @@ from services.billing.storage import ledger as books
 from services.billing.storage.sql import now as now_of
 
 
-async def place_hold(cmd: PlaceHold, *, db: Database, opening: Opening) -> tuple[Hold, Job]:
+async def place_hold(
+    cmd: PlaceHold, *, db: Database, leases: Leases, opening: Opening
+) -> tuple[Hold, Job]:
     """Lock prices and set money aside; again with the same terms, nothing changes.
 
-    A later hold takes the place of the one before: what that has left flows back first.
+    A later hold takes the place of the one before: what that has left flows back first. What ran
+    under that is asked of the allocator, for a hold must not cut what is not booked yet.
 
     Raises:
         InsufficientCredit: the free credit does not cover it.
-        BudgetBelowCharged: the job has cost that much already.
+        BudgetBelowCharged, DurationBelowBilled: the job has cost or run that much already.
+        BudgetBelowSecond: what is left pays for no second on any tier.
         TierUnpriced: a tier has no price.
         HoldDiffers, HoldSuperseded: the ordinal is taken or passed.
+        Unavailable: the allocator does not answer, and the job may have run.
     """
+    heard = await leases.of_job(cmd.tenant, cmd.job_id) if cmd.ordinal > 1 else []
     async with db.transaction() as conn:
         job = await jobs.lock(conn, tenant=cmd.tenant, job_id=cmd.job_id, project=cmd.project)
+        job = await absorb(conn, job, heard)
         holds = await jobs.holds_of(conn, job)
-        leases = await usage.of_job(conn, job)
+        known = await usage.of_job(conn, job)
         placement = decide(
             holds,
             cmd.ordinal,
             cmd.terms,
             open_ordinal=job.open_ordinal,
-            is_used=any(lease.hold_ordinal == cmd.ordinal for lease in leases),
+            is_used=any(lease.hold_ordinal == cmd.ordinal for lease in known),
         )
         if placement is Placement.KEEP:
             return next(hold for hold in holds if hold.ordinal == cmd.ordinal), job
@@ -58,6 +66,7 @@ async def place_hold(cmd: PlaceHold, *, db: Database, opening: Opening) -> tuple
             job = await charge_job(conn, job, holds)
             job = await release(conn, job, cause=f"replaced by authorisation {cmd.ordinal}")
         hold = await _lock_prices(conn, job, cmd, holds, placement)
+        check_above(job.job_id, rate(known, holds), hold)
         job = await _set_aside(conn, job, hold)
         await faults.hit("billing.place_hold.before_commit")
     await faults.hit("billing.place_hold.after_commit")
@@ -117,12 +126,6 @@ async def _set_aside(conn: Connection, job: Job, hold: Hold) -> Job:
     currency = hold.terms.currency
     charged = sum(one.amount_micros for one in (await books.lines_of(conn, job)).values())
     needed = hold.terms.max_cost_micros - charged
-    if needed <= 0:
-        raise BudgetBelowCharged(
-            job.job_id,
-            max_cost=Money(currency, hold.terms.max_cost_micros),
-            charged=Money(currency, charged),
-        )
     available = (await books.balances(conn, job.tenant))[Account.CREDIT]
     if available < needed:
         raise InsufficientCredit(

@@ -117,10 +117,13 @@ async def save_line(conn: Connection, job: Job, posting: Posting) -> None:
 
 
 async def page(
-    conn: Connection, *, tenant: str, job_id: str, before: int, limit: int
+    conn: Connection, *, tenant: str, project: str | None, job_id: str, before: int, limit: int
 ) -> list[Booked]:
-    """Return bookings of a tenant, newest first; all of its jobs where ``job_id`` is empty."""
-    rows = await conn.fetch(SQL["ledger"], tenant, job_id, before, limit)
+    """Return bookings of a tenant, newest first; all of its jobs where ``job_id`` is empty.
+
+    With a project, only those of its jobs, and those of no job.
+    """
+    rows = await conn.fetch(SQL["ledger"], tenant, job_id, before, limit, project)
     return [
         Booked(
             ledger_number=row["ledger_number"],

@@ -36,7 +36,7 @@ SELECT CASE
 
 -- charge_differences(tenant)
 -- What leases cost, computed again from scratch, against the ledger and what billing shows.
-WITH spans AS (
+WITH RECURSIVE spans AS (
     SELECT u.job_id, u.epoch, u.hold_ordinal, u.tier, u.gpu_count,
            tstzrange(u.running_time, greatest(u.running_time, least(
                CASE
@@ -75,49 +75,61 @@ WITH spans AS (
       LEFT JOIN LATERAL unnest(o.spans) AS r (span) ON true
      GROUP BY o.job_id, o.hold_ordinal, o.tier, o.gpu_count
 ), caps AS (
-    -- A later, lower authorisation counts for what came before too.
+    -- A later, lower authorisation counts for what was charged before too, not for what ran before.
     SELECT h.job_id, h.ordinal,
            min(h.max_cost_micros) OVER later AS micros,
-           min(extract(epoch FROM h.max_duration)) OVER later AS seconds
+           extract(epoch FROM h.max_duration) AS seconds
       FROM holds AS h
      WHERE h.tenant = $1
     WINDOW later AS (PARTITION BY h.job_id ORDER BY h.ordinal DESC)
-), summed AS (
-    SELECT t.job_id, t.hold_ordinal, t.tier, t.gpu_count, c.micros AS micros_cap,
-           c.seconds AS seconds_cap, sum(t.seconds) OVER line AS seconds_sum
+), numbered AS (
+    SELECT t.job_id, t.hold_ordinal, t.tier, t.gpu_count, t.seconds, c.seconds AS seconds_cap,
+           c.micros AS micros_cap, p.micro_per_hour,
+           row_number() OVER (PARTITION BY t.job_id
+                              ORDER BY t.hold_ordinal, t.tier COLLATE "C", t.gpu_count) AS place
       FROM timed AS t
       JOIN caps AS c ON c.job_id = t.job_id AND c.ordinal = t.hold_ordinal
-    WINDOW line AS (PARTITION BY t.job_id
-                    ORDER BY t.hold_ordinal, t.tier COLLATE "C", t.gpu_count)
-), reached AS (
-    -- min(sum so far, cap) line by line, in closed form.
-    SELECT s.job_id, s.hold_ordinal, s.tier, s.gpu_count, s.micros_cap,
-           s.seconds_sum + least(0, min(s.seconds_cap - s.seconds_sum) OVER line) AS seconds_reached
-      FROM summed AS s
-    WINDOW line AS (PARTITION BY s.job_id
-                    ORDER BY s.hold_ordinal, s.tier COLLATE "C", s.gpu_count)
-), whole AS (
-    SELECT r.job_id, r.hold_ordinal, r.tier, r.gpu_count, r.micros_cap, p.micro_per_hour,
-           floor(r.seconds_reached - lag(r.seconds_reached, 1, 0) OVER line) AS billed_seconds
-      FROM reached AS r
       JOIN hold_prices AS p
-        ON p.tenant = $1 AND p.job_id = r.job_id AND p.ordinal = r.hold_ordinal
-       AND p.tier = r.tier
-    WINDOW line AS (PARTITION BY r.job_id
-                    ORDER BY r.hold_ordinal, r.tier COLLATE "C", r.gpu_count)
+        ON p.tenant = $1 AND p.job_id = t.job_id AND p.ordinal = t.hold_ordinal
+       AND p.tier = t.tier
+), allowed AS (
+    -- Line by line: no more than what the line's own hold leaves after the lines before it.
+    SELECT n.job_id, n.place, a.seconds, a.seconds AS seconds_sum
+      FROM numbered AS n
+     CROSS JOIN LATERAL (SELECT least(n.seconds, n.seconds_cap) AS seconds) AS a
+     WHERE n.place = 1
+     UNION ALL
+    SELECT n.job_id, n.place, a.seconds, before.seconds_sum + a.seconds
+      FROM allowed AS before
+      JOIN numbered AS n ON n.job_id = before.job_id AND n.place = before.place + 1
+     CROSS JOIN LATERAL (
+               SELECT greatest(0, least(n.seconds, n.seconds_cap - before.seconds_sum)) AS seconds
+           ) AS a
 ), priced AS (
-    SELECT w.job_id, w.hold_ordinal, w.tier, w.gpu_count, w.micros_cap, w.billed_seconds,
-           sum(div(w.billed_seconds * w.gpu_count * w.micro_per_hour, 3600)) OVER line
+    -- Rounded down once a price, over all holds that locked it.
+    SELECT n.job_id, n.hold_ordinal, n.tier, n.gpu_count, n.micros_cap, n.micro_per_hour,
+           floor(sum(a.seconds) OVER price) AS last_second,
+           floor(sum(a.seconds) OVER price - a.seconds) AS first_second
+      FROM numbered AS n
+      JOIN allowed AS a USING (job_id, place)
+    WINDOW price AS (PARTITION BY n.job_id, n.tier, n.gpu_count, n.micro_per_hour
+                     ORDER BY n.hold_ordinal)
+), summed AS (
+    SELECT p.job_id, p.hold_ordinal, p.tier, p.gpu_count, p.micros_cap,
+           p.last_second - p.first_second AS billed_seconds,
+           sum(div(p.last_second * p.gpu_count * p.micro_per_hour, 3600)
+               - div(p.first_second * p.gpu_count * p.micro_per_hour, 3600)) OVER line
                AS micros_sum
-      FROM whole AS w
-    WINDOW line AS (PARTITION BY w.job_id
-                    ORDER BY w.hold_ordinal, w.tier COLLATE "C", w.gpu_count)
-), spent AS (
-    SELECT p.job_id, p.hold_ordinal, p.tier, p.gpu_count, p.billed_seconds,
-           p.micros_sum + least(0, min(p.micros_cap - p.micros_sum) OVER line) AS micros_reached
       FROM priced AS p
     WINDOW line AS (PARTITION BY p.job_id
                     ORDER BY p.hold_ordinal, p.tier COLLATE "C", p.gpu_count)
+), spent AS (
+    -- min(sum so far, cap) line by line, in closed form, for caps of money never fall.
+    SELECT s.job_id, s.hold_ordinal, s.tier, s.gpu_count, s.billed_seconds,
+           s.micros_sum + least(0, min(s.micros_cap - s.micros_sum) OVER line) AS micros_reached
+      FROM summed AS s
+    WINDOW line AS (PARTITION BY s.job_id
+                    ORDER BY s.hold_ordinal, s.tier COLLATE "C", s.gpu_count)
 ), owed AS (
     SELECT s.job_id, s.hold_ordinal, s.tier, s.gpu_count, s.billed_seconds,
            s.micros_reached - lag(s.micros_reached, 1, 0) OVER line AS micros

@@ -234,8 +234,8 @@ SELECT sum(micros)::bigint
   FROM ledger_entries
  WHERE transaction_id = $1 AND tenant = $2 AND side = 'credit';
 
--- ledger(tenant, job_id, before_number, limit)
--- A page of a tenant's bookings, newest first.
+-- ledger(tenant, job_id, before_number, limit, project)
+-- A page of a tenant's bookings, newest first; of one project, and what is no job's, where it is given.
 SELECT t.ledger_number, t.transaction_id, t.kind, t.job_id, t.cause, t.create_time,
        (SELECT jsonb_agg(
                    jsonb_build_array(e.account, e.side, e.micros) ORDER BY e.side DESC, e.account
@@ -246,6 +246,10 @@ SELECT t.ledger_number, t.transaction_id, t.kind, t.job_id, t.cause, t.create_ti
  WHERE t.tenant = $1
    AND (t.job_id = $2 OR $2 = '')
    AND t.ledger_number < $3
+   AND ($5::text IS NULL
+        OR t.job_id = ''
+        OR EXISTS (SELECT FROM jobs AS j
+                    WHERE j.tenant = t.tenant AND j.job_id = t.job_id AND j.project = $5))
  ORDER BY t.ledger_number DESC
  LIMIT $4;
 

@@ -1,17 +1,15 @@
 """API keys: how a secret looks, how it is kept, who may make which."""
 
 import hashlib
-import re
 from dataclasses import dataclass
 from datetime import datetime
 
 from lehr.errors import FieldViolation, InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from lehr.ids import is_scope
 
 SECRET_PREFIX = "lehr_sk_"  # noqa: S105 - how every secret begins, not one.
 SHOWN_CHARACTERS = len(SECRET_PREFIX) + 4
 
-# Both are words of event subjects and object keys; a wildcard there would show everybody's events.
-_SCOPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 NAME_CHARACTERS_MAX = 100
 
 #: Roles by rank; each may do what those before it may.
@@ -110,7 +108,7 @@ def check_scope(value: str, *, field: str) -> str:
     Raises:
         KeyFieldRefused: it is none.
     """
-    if not _SCOPE.match(value):
+    if not is_scope(value):
         raise KeyFieldRefused(
             field,
             f"is {value[:80]!r}; use 1 to 63 lower-case letters, digits, dash and underscore,"

@@ -37,7 +37,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldView:
-    """The comparison of held and used, with the open leases of one tenant."""
+    """The comparison of held and used, with the open leases of one tenant or project."""
 
     check: HeldCheck
     leases: tuple[Lease, ...]
@@ -132,14 +132,14 @@ async def list_nodes(*, db: Database, live: timedelta) -> list[NodeView]:
         ]
 
 
-async def own_lease_ids(tenant: str, *, db: Database) -> frozenset[str]:
-    """Return the open leases of a tenant, the only ones that it may see named."""
+async def own_lease_ids(tenant: str, *, project: str | None, db: Database) -> frozenset[str]:
+    """Return the open leases of a tenant, or of one project of it; only these may be named."""
     async with db.connection() as conn:
         still_open = await leases.still_open(conn)
-    return frozenset(lease.lease_id for lease in still_open if lease.tenant == tenant)
+    return frozenset(lease.lease_id for lease in still_open if _is_of(lease, tenant, project))
 
 
-async def check_held(tenant: str, *, db: Database) -> HeldView:
+async def check_held(tenant: str, *, project: str | None, db: Database) -> HeldView:
     """Compare what leases hold with what GPUs are used for, in one snapshot."""
     async with db.transaction(isolation="repeatable_read", readonly=True) as conn:
         gpus = await nodes.every_gpu(conn)
@@ -152,10 +152,14 @@ async def check_held(tenant: str, *, db: Database) -> HeldView:
             by_lease.setdefault(gpu.lease_id, []).append(gpu.gpu_id)
     return HeldView(
         check=check,
-        leases=tuple(lease for lease in still_open if lease.tenant == tenant),
+        leases=tuple(lease for lease in still_open if _is_of(lease, tenant, project)),
         gpu_ids=by_lease,
         pending_event_count=pending,
     )
+
+
+def _is_of(lease: Lease, tenant: str, project: str | None) -> bool:
+    return lease.tenant == tenant and project in (None, lease.project)
 
 
 async def _expire_one(suspect: Lease, *, db: Database, limits: Limits) -> Lease | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lehr.errors import FieldViolation
 from lehr.training.registry import problems
-from lehr.training.spec import JobSpec
+from lehr.training.spec import STEPS_MAX, JobSpec
 from services.scheduler.domain.errors import JobRefused
 from services.scheduler.domain.placement import Tier
 from services.scheduler.domain.plan import Resolved, total_steps
@@ -37,9 +37,7 @@ def check_capacity(spec: JobSpec, tiers: Mapping[str, Tier]) -> None:
         JobRefused: a tier that does not exist, or more GPUs than any node has.
     """
     wrong = [
-        one
-        for field, name in _named_tiers(spec)
-        for one in _impossible(field, name, spec.gpus, tiers)
+        one for field, name in _named_tiers(spec) for one in _impossible(field, name, spec, tiers)
     ]
     if not wrong and not any(tiers[name].node_count_max for name in spec.tiers):
         having = ", ".join(sorted(one.tier for one in tiers.values() if one.node_count_max))
@@ -66,6 +64,9 @@ def check_rows(spec: JobSpec, resolved: Resolved) -> None:
     if data.train_count == 0:
         told = f"no training rows are left: {left_out}; use truncate, or a larger max_length"
         wrong.append(FieldViolation(field="data", description=told))
+    elif total_steps(spec, resolved.data) > STEPS_MAX:
+        told = f"would take more than {STEPS_MAX} optimiser steps; lower it, or give max_steps"
+        wrong.append(FieldViolation(field="training.num_train_epochs", description=told))
     elif data.validation_count == 0 and (spec.data.share > 0 or spec.data.validation_dataset):
         told = (
             f"no validation rows are left beside {data.train_count} training rows: {left_out}; "
@@ -99,15 +100,18 @@ def _named_tiers(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def _impossible(
-    field: str, name: str, gpus: int, tiers: Mapping[str, Tier]
+    field: str, name: str, spec: JobSpec, tiers: Mapping[str, Tier]
 ) -> Iterator[FieldViolation]:
     tier = tiers.get(name)
     if tier is None:
-        told = f"there is no tier {name!r}; use one of {', '.join(sorted(tiers)) or 'none yet'}"
+        told = f"there is no tier {name!r}"
+        if name == next(one for one in spec.tiers if one not in tiers):
+            # Once, however many are unknown.
+            told += f"; use one of {', '.join(sorted(tiers)) or 'none yet'}"
         yield FieldViolation(field=field, description=told)
-    elif 0 < tier.node_count_max < gpus:
+    elif 0 < tier.node_count_max < spec.gpus:
         told = (
-            f"{gpus} GPUs of one node are asked for, and no node has more than "
+            f"{spec.gpus} GPUs of one node are asked for, and no node has more than "
             f"{tier.node_count_max} {name}; lower it"
         )
         yield FieldViolation(field="gpus" if field == "tier" else field, description=told)

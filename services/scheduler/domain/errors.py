@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lehr.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -10,6 +12,7 @@ from lehr.errors import (
     Stale,
     Unavailable,
 )
+from lehr.money import Money
 
 
 class JobNotFound(NotFound):
@@ -45,6 +48,26 @@ class PlanExpired(FailedPrecondition):
             f"plan {plan_digest} expired at {expire_time}; plan the job again",
             plan_digest=plan_digest,
             expire_time=expire_time,
+        )
+
+
+class PriceChanged(FailedPrecondition):
+    """A plan shows another price than would be locked now."""
+
+    reason = "PRICE_CHANGED"
+
+    def __init__(
+        self, plan_digest: str, *, shown: Mapping[str, Money], now: Mapping[str, Money]
+    ) -> None:
+        told = "; ".join(
+            f"{tier} was {shown[tier]} a GPU hour in the plan and is {price}"
+            for tier, price in now.items()
+        )
+        super().__init__(
+            f"prices have changed since plan {plan_digest} was made: {told}; plan the job again",
+            plan_digest=plan_digest,
+            shown=" ".join(f"{tier}={shown[tier]}" for tier in now),
+            now=" ".join(f"{tier}={price}" for tier, price in now.items()),
         )
 
 

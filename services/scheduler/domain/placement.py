@@ -1,4 +1,4 @@
-"""Who gets GPUs next: priority, then age, tier by tier; one pure decision."""
+"""Who gets GPUs next, tier by tier, in the order of turns; one pure decision."""
 
 from __future__ import annotations
 
@@ -7,34 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lehr.training.ends import RunEnd
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """A queued job as placement sees it."""
-
-    job_id: str
-    tenant: str
-    priority: int
-    queue_time: datetime
-    wait_time: datetime
-    not_before: datetime | None
-    tiers: tuple[str, ...]
-    """The tier and its backups, in order."""
-    backup_after: timedelta
-    gpu_count: int
-
-    @property
-    def rank(self) -> tuple[int, datetime, str]:
-        """Sorts the queue: higher priority first, then the older."""
-        return (-self.priority, self.queue_time, self.job_id)
-
-    def tiers_at(self, now: datetime) -> tuple[str, ...]:
-        """Return the tiers that may be tried by now."""
-        if not self.backup_after:
-            return self.tiers
-        waited = max(now - self.wait_time, timedelta(0))
-        return self.tiers[: 1 + waited // self.backup_after]
+from services.scheduler.domain.turns import Shares, Turns, Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +32,25 @@ class Funding:
     deadline: timedelta | None
     """Running time that is allowed; None for any."""
 
-    @property
-    def end(self) -> RunEnd | None:
-        """Why the job can compute no more, on whatever tier; None when it can."""
+    def end(self, job: Waiting, tiers: Mapping[str, Tier]) -> RunEnd | None:
+        """Say why a job can compute no more; None when it can, or could if a node came back.
+
+        One that is paid for only on tiers without a node, while others have one, does not wait for
+        what may never come: with more money it would run.
+        """
         if self.deadline is not None and self.deadline <= timedelta(0):
             return RunEnd.DEADLINE_REACHED
-        if all(funded <= timedelta(0) for funded in self.tiers.values()):
-            return RunEnd.BUDGET_EXHAUSTED
-        return None
+        there = [tier for tier in job.tiers if _exists(tiers.get(tier), job.gpu_count)]
+        return None if self.of(there or job.tiers) else RunEnd.BUDGET_EXHAUSTED
 
     def of(self, tiers: Sequence[str]) -> list[tuple[str, timedelta]]:
         """Return those of ``tiers`` that are paid for, with how long."""
         funded = [(tier, self.tiers.get(tier, timedelta(0))) for tier in tiers]
         return [(tier, time) for tier, time in funded if time > timedelta(0)]
+
+
+#: Funds no tier: a job that neither takes a tier nor keeps one from others.
+NOTHING = Funding(tiers={}, deadline=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +60,17 @@ class Placement:
     job: Waiting
     tiers: tuple[str, ...]
     """Tiers that may be tried now and that no job before it waits for, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Which jobs to place, as far as it can be said."""
+
+    placements: list[Placement]
+    """In the order in which to ask for their GPUs."""
+    unasked: list[Waiting]
+    """Jobs that take a tier, or keep one from others, and whose funding is not known: ask for it
+    and decide again."""
 
 
 @dataclass(slots=True)
@@ -94,9 +84,16 @@ class _Capacity:
     def __post_init__(self) -> None:
         self.free = {name: sorted(tier.free_per_node) for name, tier in self.tiers.items()}
 
-    def could_ever(self, tier: str, gpu_count: int) -> bool:
-        known = self.tiers.get(tier)
-        return known is not None and known.node_count_max >= gpu_count
+    def open_to(self, job: Waiting, funding: Funding | None, *, now: datetime) -> tuple[str, ...]:
+        """Return the tiers that a job may have now or could wait for, and that nobody keeps."""
+        tried = job.tiers_at(now)
+        if funding is not None:
+            tried = tuple(tier for tier, _ in funding.of(tried))
+        return tuple(
+            tier
+            for tier in tried
+            if tier not in self.blocked and _exists(self.tiers.get(tier), job.gpu_count)
+        )
 
     def take(self, tier: str, gpu_count: int) -> bool:
         """Take GPUs of the fullest node that still has enough."""
@@ -110,26 +107,36 @@ class _Capacity:
 
 
 def next_placements(
-    queue: Sequence[Waiting], tiers: Mapping[str, Tier], *, now: datetime
-) -> list[Placement]:
-    """Return the jobs to place now, in the order in which to ask for their GPUs.
+    queue: Sequence[Waiting],
+    tiers: Mapping[str, Tier],
+    *,
+    now: datetime,
+    shares: Shares,
+    funding: Mapping[str, Funding],
+) -> Decision:
+    """Decide which jobs to place now; ``funding`` is by job, as far as it was asked for.
 
-    A job that waits for a tier keeps it from jobs of lower rank, so that many small ones cannot
-    starve a large one; it never keeps other tiers from them. One that no node could ever serve, or
-    whose next try is not due, keeps nothing.
+    A job that waits for a tier keeps it from jobs behind it, so that many small ones cannot starve
+    a large one; it never keeps other tiers from them. One that no node could ever serve, that is
+    not paid for, or whose next try is not due, keeps nothing.
     """
     capacity = _Capacity(tiers)
-    placements = []
-    for job in sorted(queue, key=lambda one: one.rank):
-        if job.not_before is not None and job.not_before > now:
+    placements, unasked = [], []
+    due = [job for job in queue if job.not_before is None or job.not_before <= now]
+    turns = Turns(due, shares, now=now)
+    for job in turns:
+        known = funding.get(job.job_id)
+        wanted = capacity.open_to(job, known, now=now)
+        if not wanted:
             continue
-        possible = [tier for tier in job.tiers_at(now) if capacity.could_ever(tier, job.gpu_count)]
-        unblocked = tuple(tier for tier in possible if tier not in capacity.blocked)
-        if any(capacity.take(tier, job.gpu_count) for tier in unblocked):
-            placements.append(Placement(job=job, tiers=unblocked))
+        if known is None:
+            unasked.append(job)
+        if any(capacity.take(tier, job.gpu_count) for tier in wanted):
+            placements.append(Placement(job=job, tiers=wanted))
+            turns.took(job)
         else:
-            capacity.blocked.update(possible)
-    return placements
+            capacity.blocked.update(wanted)
+    return Decision(placements=placements, unasked=unasked)
 
 
 def why_waiting(job: Waiting, tiers: Mapping[str, Tier], *, now: datetime) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from lehr.money import Money
 from lehr.training.canonical import canonical_json, digest_of, spec_json
 from lehr.training.spec import JobSpec
 from lehr.training.steps import count_steps
+from services.scheduler.domain.errors import PriceChanged
 from services.scheduler.domain.estimate import Estimate, Work, estimate
 from services.scheduler.domain.job import Inputs
 
@@ -84,6 +85,13 @@ class Plan:
     def currency(self) -> str:
         """The currency of its prices."""
         return self.offers[0].price.currency
+
+    def check_prices(self, prices: Mapping[str, Money]) -> None:
+        """Raise PriceChanged unless these are the prices that the plan shows."""
+        shown = {one.tier: one.price for one in self.offers}
+        changed = {tier: price for tier, price in prices.items() if price != shown.get(tier, price)}
+        if changed:
+            raise PriceChanged(self.plan_digest, shown=shown, now=changed)
 
 
 def total_steps(spec: JobSpec, data: DataFacts) -> int:

@@ -9,7 +9,7 @@ from lehr import faults
 from lehr.errors import FieldViolation, PlatformError
 from lehr.ids import derived_id
 from services.scheduler.domain.commands import CreateJob, ResumeJob, StopJob
-from services.scheduler.domain.errors import JobRefused, NothingToResume, StaleJob
+from services.scheduler.domain.errors import JobRefused, NothingToResume, PriceChanged, StaleJob
 from services.scheduler.domain.job import Authorization, Job
 from services.scheduler.domain.plan import Plan
 from services.scheduler.handlers.plans import plan_job, plan_of
@@ -34,6 +34,7 @@ async def create_job(command: CreateJob, *, ports: Ports) -> Created:
     Raises:
         IdempotencyKeyReused: the key came with another request before.
         JobRefused: the job can never run as it is asked for.
+        PriceChanged: the plan shows another price than would be locked.
         ResourceExhausted: the tenant's credit does not cover the authorised cost.
     """
     owner = command.owner
@@ -49,6 +50,7 @@ async def create_job(command: CreateJob, *, ports: Ports) -> Created:
         plan = await plan_job(command.spec, owner, ports=ports)
     else:
         plan = await plan_of(command.plan_digest, owner, ports=ports)
+        plan.check_prices(await ports.peers.prices(plan.spec.tiers))
     _check_currency(command.authorization, plan)
     if command.dry_run:
         async with ports.db.connection() as conn:
@@ -123,9 +125,7 @@ async def _launch(command: CreateJob, plan: Plan, key: RequestKey, *, ports: Por
             known = await jobs.get(conn, key.tenant, made, project=None)
             return Created(job=known, is_replay=True)
     try:
-        await ports.peers.place_hold(
-            job_id, ordinal=1, authorization=command.authorization, spec=plan.spec
-        )
+        await _hold(command, plan, job_id, ports=ports)
     except PlatformError as refusal:
         if not refusal.retryable:
             async with ports.db.connection() as conn:
@@ -140,6 +140,18 @@ async def _launch(command: CreateJob, plan: Plan, key: RequestKey, *, ports: Por
         await add_job(conn, job)
     await faults.hit("scheduler.create.after_commit")
     return Created(job=job, is_replay=False)
+
+
+async def _hold(command: CreateJob, plan: Plan, job_id: str, *, ports: Ports) -> None:
+    locked = await ports.peers.place_hold(
+        job_id, ordinal=1, authorization=command.authorization, spec=plan.spec
+    )
+    try:
+        plan.check_prices(locked)
+    except PriceChanged:
+        # Published in this very moment. If this call is lost, billing gives the hold up by itself.
+        await ports.peers.settle(job_id)
+        raise
 
 
 async def _requeue(job: Job, allowed: Authorization, key: RequestKey, *, ports: Ports) -> Job:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from lehr import faults
-from lehr.errors import PlatformError
+from lehr.errors import PlatformError, Unavailable
 from lehr.logs import bind_context, get_logger
 from lehr.rpc.auth import acting_for
 from lehr.training.ends import RunEnd
-from services.scheduler.domain.placement import Placement, next_placements
+from services.scheduler.domain.placement import NOTHING, Funding, Placement, next_placements
 from services.scheduler.domain.run import run_id_of
+from services.scheduler.domain.turns import Waiting
 from services.scheduler.handlers.runs import advance_run, give_up
 from services.scheduler.peers import LeaseRequest
 from services.scheduler.ports import Ports
@@ -27,19 +28,29 @@ async def place_jobs(*, ports: Ports) -> None:
     """
     async with ports.db.connection() as conn:
         queue = {one.waiting.job_id: one for one in await jobs.waiting(conn)}
+        shares = await jobs.shares(conn)
         now = await now_of(conn)
     if not queue:
         return
     ports.board.tiers = await ports.peers.tiers()
-    waiting = [one.waiting for one in queue.values()]
-    for placement in next_placements(waiting, ports.board.tiers, now=now):
-        queued = queue[placement.job.job_id]
-        with (
-            bind_context(job_id=placement.job.job_id),
-            acting_for(placement.job.tenant, queued.project),
-        ):
+    funding: dict[str, Funding] = {}
+    while True:
+        decision = next_placements(
+            [one.waiting for one in queue.values()],
+            ports.board.tiers,
+            now=now,
+            shares=shares,
+            funding=funding,
+        )
+        if not decision.unasked:
+            break
+        for job in decision.unasked:
+            funding[job.job_id] = await _funding(job, ports=ports)
+    for placement in decision.placements:
+        job = placement.job
+        with bind_context(job_id=job.job_id), acting_for(job.tenant, job.project):
             try:
-                await _place(queued, placement, ports=ports)
+                await _place(queue[job.job_id], placement, funding[job.job_id], ports=ports)
             except PlatformError as refusal:
                 # One job's trouble must not hold up the others; it is tried again next time.
                 _log.warning("job_not_placed", reason=refusal.reason, message=refusal.message)
@@ -66,25 +77,39 @@ async def send_stops(*, ports: Ports) -> None:
                 )
 
 
-async def _place(queued: QueuedJob, placement: Placement, *, ports: Ports) -> None:
+async def _funding(job: Waiting, *, ports: Ports) -> Funding:
+    """Return what a job is paid for; nothing for one that is given up, or must be tried later.
+
+    Raises:
+        Unavailable: billing does not answer, for whatever job.
+    """
+    with bind_context(job_id=job.job_id), acting_for(job.tenant, job.project):
+        try:
+            found = await ports.peers.funding(job.job_id)
+            end = found.end(job, ports.board.tiers)
+            if end is None:
+                return found
+            await give_up(job.job_id, job.tenant, end, ports=ports)
+        except Unavailable:
+            raise
+        except PlatformError as refusal:
+            _log.warning("job_not_funded", reason=refusal.reason, message=refusal.message)
+    return NOTHING
+
+
+async def _place(
+    queued: QueuedJob, placement: Placement, funding: Funding, *, ports: Ports
+) -> None:
     job = placement.job
-    funding = await ports.peers.funding(job.job_id)
-    if funding.end is not None:
-        await give_up(job.job_id, job.tenant, funding.end, ports=ports)
-        return
-    funded = funding.of(placement.tiers)
-    if not funded:
-        # Only a tier that may not be tried yet is still paid for.
-        return
     lease = await ports.peers.acquire(
         LeaseRequest(
             tenant=job.tenant,
-            project=queued.project,
+            project=job.project,
             job_id=job.job_id,
             attempt=queued.next_ordinal,
             run_id=run_id_of(job.job_id, queued.next_ordinal),
             gpu_count=job.gpu_count,
-            tiers=funded,
+            tiers=funding.of(placement.tiers),
             deadline=funding.deadline,
         )
     )

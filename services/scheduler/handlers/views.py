@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lehr.postgres import Connection
-from services.scheduler.changes import Changes
-from services.scheduler.domain.job import RESTING, Job, JobState
-from services.scheduler.domain.placement import Waiting, why_waiting
+from services.scheduler.domain.job import Job, JobState
+from services.scheduler.domain.placement import why_waiting
 from services.scheduler.domain.progress import Progress
 from services.scheduler.domain.run import Run
+from services.scheduler.domain.turns import Waiting, in_turns, position
 from services.scheduler.ports import Ports
 from services.scheduler.storage import jobs, progress, runs
 from services.scheduler.storage.jobs import Filter
 from services.scheduler.storage.sql import now as now_of
-
-LOOK_AGAIN_SECONDS = 1.0
-"""Progress and places in the queue change without a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,49 +44,32 @@ async def jobs_listed(chosen: Filter, *, limit: int, ports: Ports) -> list[JobVi
         return await _views(conn, chosen.tenant, found, ports=ports)
 
 
-async def job_watched(
-    tenant: str,
-    job_id: str,
-    *,
-    project: str | None,
-    after_version: int,
-    changes: Changes,
-    ports: Ports,
-) -> AsyncIterator[JobView]:
-    """Yield a job whenever it has changed, until it rests; raise JobNotFound."""
-    shown: JobView | None = None
-    with changes.of(job_id) as changed:
-        while True:
-            changed.clear()
-            view = await job_view(tenant, job_id, project=project, ports=ports)
-            if view.job.version > after_version or shown not in (None, view):
-                yield view
-                after_version = max(after_version, view.job.version)
-            shown = view
-            if view.job.state in RESTING:
-                return
-            with suppress(TimeoutError):
-                # Not wait_for, which on Python 3.11 swallows a cancellation at the same moment.
-                async with asyncio.timeout(LOOK_AGAIN_SECONDS):
-                    await changed.wait()
-
-
 async def _views(
     conn: Connection, tenant: str, found: Sequence[Job], *, ports: Ports
 ) -> list[JobView]:
     job_ids = [job.job_id for job in found]
-    positions = await jobs.positions(conn, tenant, job_ids)
     known = await progress.of_jobs(conn, tenant, job_ids)
     now = await now_of(conn)
+    order = await _order(conn, tenant, found, now=now)
     return [
         JobView(
             job=job,
             message=_message(job, now=now, ports=ports),
             progress=known.get(job.job_id, Progress(total_steps=job.total_steps)),
-            queue_position=positions.get(job.job_id, 0),
+            queue_position=position(job.job_id, order),
         )
         for job in found
     ]
+
+
+async def _order(
+    conn: Connection, tenant: str, found: Sequence[Job], *, now: datetime
+) -> list[Waiting]:
+    """Return the tenant's queue in the order in which it is served, if any of ``found`` waits."""
+    if all(job.state is not JobState.QUEUED for job in found):
+        return []
+    queue = [one.waiting for one in await jobs.waiting(conn, tenant=tenant)]
+    return in_turns(queue, await jobs.shares(conn, tenant=tenant), now=now)
 
 
 def view_of_new(job: Job, *, ports: Ports) -> JobView:
@@ -115,6 +93,7 @@ def _waiting(job: Job) -> Waiting:
     return Waiting(
         job_id=job.job_id,
         tenant=job.tenant,
+        project=job.project,
         priority=job.spec.priority,
         queue_time=job.queue_time,
         wait_time=job.wait_time,

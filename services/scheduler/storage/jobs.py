@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -15,7 +14,7 @@ from lehr.training.ends import RunEnd
 from lehr.training.spec import JobSpec
 from services.scheduler.domain.errors import JobNotFound, StaleJob
 from services.scheduler.domain.job import Authorization, Inputs, Job, JobState
-from services.scheduler.domain.placement import Waiting
+from services.scheduler.domain.turns import Share, Waiting
 from services.scheduler.storage.sql import SQL
 
 
@@ -24,7 +23,6 @@ class QueuedJob:
     """A job of the queue with what is needed to place it."""
 
     waiting: Waiting
-    project: str
     next_ordinal: int
 
 
@@ -180,15 +178,19 @@ async def listed(conn: Connection, chosen: Filter, *, limit: int) -> list[Job]:
     return [_job(row) for row in rows]
 
 
-async def positions(conn: Connection, tenant: str, job_ids: Sequence[str]) -> dict[str, int]:
-    """Return the places of waiting jobs among those of their tenant."""
-    rows = await conn.fetch(SQL["queue_positions"], tenant, list(job_ids))
-    return {row["job_id"]: row["queue_position"] for row in rows}
+async def waiting(conn: Connection, *, tenant: str | None = None) -> list[QueuedJob]:
+    """Return the whole queue, or a tenant's."""
+    return [_queued(row) for row in await conn.fetch(SQL["jobs_waiting"], tenant)]
 
 
-async def waiting(conn: Connection) -> list[QueuedJob]:
-    """Return the whole queue."""
-    return [_queued(row) for row in await conn.fetch(SQL["jobs_waiting"])]
+async def shares(conn: Connection, *, tenant: str | None = None) -> dict[tuple[str, str], Share]:
+    """Return what each project of all tenants, or of one, has of the GPUs."""
+    return {
+        (row["tenant"], row["project"]): Share(
+            gpu_count=row["gpu_count"], turn_time=row["turn_time"]
+        )
+        for row in await conn.fetch(SQL["shares"], tenant)
+    }
 
 
 async def stops_due(conn: Connection) -> list[StopDue]:
@@ -227,6 +229,7 @@ def _queued(row: asyncpg.Record) -> QueuedJob:
         waiting=Waiting(
             job_id=row["job_id"],
             tenant=row["tenant"],
+            project=row["project"],
             priority=row["priority"],
             queue_time=row["queue_time"],
             wait_time=row["wait_time"],
@@ -235,7 +238,6 @@ def _queued(row: asyncpg.Record) -> QueuedJob:
             backup_after=row["backup_after"],
             gpu_count=row["gpu_count"],
         ),
-        project=row["project"],
         next_ordinal=row["run_ordinal"] + 1,
     )
 

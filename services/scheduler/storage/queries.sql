@@ -142,27 +142,27 @@ SELECT job_id, tenant, project, principal, spec, plan_digest, model_id, model_na
  ORDER BY create_time DESC, job_id DESC
  LIMIT $7;
 
--- queue_positions(tenant, job_ids)
--- The place of waiting jobs among those of their tenant that want one of the same tiers.
-SELECT mine.job_id, 1 + (
-    SELECT count(*)
-      FROM jobs AS ahead
-     WHERE ahead.tenant = mine.tenant
-       AND ahead.state = 'QUEUED'
-       AND ahead.tiers && mine.tiers
-       AND (-ahead.priority, ahead.queue_time, ahead.job_id)
-           < (-mine.priority, mine.queue_time, mine.job_id)
-) AS queue_position
-  FROM jobs AS mine
- WHERE mine.tenant = $1 AND mine.job_id = ANY ($2::text[]) AND mine.state = 'QUEUED';
-
--- jobs_waiting()
--- The whole queue, as placement sees it.
+-- jobs_waiting(tenant)
+-- The queue as placement sees it; a null tenant stands for all of them.
 SELECT job_id, tenant, project, priority, queue_time, wait_time, not_before, tiers, backup_after,
        gpu_count, run_ordinal
   FROM jobs
- WHERE state = 'QUEUED'
- ORDER BY priority DESC, queue_time, job_id;
+ WHERE state = 'QUEUED' AND ($1::text IS NULL OR tenant = $1);
+
+-- shares(tenant)
+-- The GPUs that each project holds, and when a run of it last began in a day; a null tenant stands for all of them.
+SELECT had.tenant, had.project, sum(had.gpu_count) AS gpu_count, max(had.turn_time) AS turn_time
+  FROM (
+           SELECT tenant, project, gpu_count, NULL::timestamptz AS turn_time
+             FROM jobs
+            WHERE state IN ('STARTING', 'RUNNING', 'STOPPING')
+            UNION ALL
+           SELECT tenant, project, 0, create_time
+             FROM runs
+            WHERE create_time > clock.now() - interval '1 day'
+       ) AS had
+ WHERE $1::text IS NULL OR had.tenant = $1
+ GROUP BY had.tenant, had.project;
 
 -- runs_to_stop()
 -- Live runs of jobs that are stopping.

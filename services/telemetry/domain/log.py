@@ -49,11 +49,3 @@ class StoredLine:
     time: datetime
     level: str
     text: str
-
-
-def storable(text: str) -> str:
-    """Return the text as Postgres can hold it: a NUL, which it cannot, is shown as ``\\x00``.
-
-    Everything else is kept to the character. A line that spelled ``\\x00`` itself looks the same.
-    """
-    return text.replace("\0", "\\x00")

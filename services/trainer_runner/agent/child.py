@@ -144,9 +144,14 @@ class Child:
         """Exit status, minus a signal's number, or None while it lives."""
         return self._process.poll()
 
-    def ask_to_stop(self, reason: RunEnd) -> None:
-        """Ask it to save and end at the next step; one that does not read is not waited for."""
-        message = json.dumps({"kind": "stop", "reason": reason.value}) + "\n"
+    def ask_to_stop(self, reason: RunEnd, *, until: float | None) -> None:
+        """Ask it to save and end; one that does not read is not waited for.
+
+        ``until`` are the CLOCK_MONOTONIC seconds until which it may finish the step that it
+        computes; None lets it drop that at once.
+        """
+        command = {"kind": "stop", "reason": reason.value}
+        message = json.dumps(command if until is None else {**command, "until": until}) + "\n"
         with contextlib.suppress(OSError):
             os.write(self._control, message.encode())
 

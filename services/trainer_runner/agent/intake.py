@@ -192,7 +192,7 @@ class Intake:
         now = monotonic()
         path = Path(report.path)
         inside = os.path.realpath(self._output_dir)
-        if os.path.realpath(path) != os.path.join(inside, path.name) or path.is_symlink():
+        if not _is_in(path, inside):
             self._complain("a checkpoint outside of its output folder")
             return
         if path.name in self._seen:
@@ -254,6 +254,13 @@ class _ReportLines:
             self._rest.clear()
         if not self._skipping:
             self._rest += data
+
+
+def _is_in(path: Path, folder: str) -> bool:
+    """Say whether a path is directly in a folder and no link; one with a NUL is nowhere."""
+    if "\0" in str(path):
+        return False
+    return os.path.realpath(path) == os.path.join(folder, path.name) and not path.is_symlink()
 
 
 def _problem(report: AnyReport) -> str | None:

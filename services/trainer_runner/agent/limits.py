@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from lehr.training.ends import RunEnd
@@ -14,11 +15,20 @@ class Force(Enum):
     """How hard a trainer is asked to end."""
 
     ASK = auto()
-    """The control pipe alone: it saves at the next step."""
+    """The control pipe alone: it saves the last whole step."""
     TERMINATE = auto()
     """SIGTERM as well."""
     KILL = auto()
     """SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The end of what a run may compute."""
+
+    seconds: float
+    """From its beginning."""
+    end: RunEnd
 
 
 def force_due(asked_seconds: float, *, has_begun: bool, grace: float, kill_after: float) -> Force:
@@ -38,17 +48,18 @@ def reserve_seconds(*, step_seconds: float, save_seconds: float) -> float:
 
 def limit_reached(
     computed_seconds: float, *, funded: float | None, deadline: float | None, reserve: float
-) -> RunEnd | None:
+) -> Limit | None:
     """Return the limit at which a run that has computed so long must begin to stop, if any.
 
     The reserve for saving never takes more than half of what was allowed.
     """
     limits = [(funded, RunEnd.BUDGET_EXHAUSTED), (deadline, RunEnd.DEADLINE_REACHED)]
-    known = [(seconds, end) for seconds, end in limits if seconds is not None]
+    known = [Limit(seconds=seconds, end=end) for seconds, end in limits if seconds is not None]
     if not known:
         return None
-    seconds, end = min(known, key=lambda limit: limit[0])
-    return end if computed_seconds >= seconds - min(reserve, seconds / 2) else None
+    first = min(known, key=lambda limit: limit.seconds)
+    is_near = computed_seconds >= first.seconds - min(reserve, first.seconds / 2)
+    return first if is_near else None
 
 
 def is_stalled(still_seconds: float, *, longest_step: float, timeout: float) -> bool:

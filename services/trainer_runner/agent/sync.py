@@ -17,11 +17,15 @@ from lehr.errors import FailedPrecondition, PlatformError
 from lehr.logs import get_logger, metrics
 from lehr.rpc.auth import acting_for
 from lehr.rpc.client import raises_platform_errors
+from lehr.text import shortened
 from lehr.training.ends import RunEnd
 from services.trainer_runner.agent.leases import Grant, LeaseState, Phase, Wish, age
 from services.trainer_runner.agent.link import Link
 
 TIMEOUT_SECONDS = 1.5
+MESSAGE_BYTES_MAX = 8 * 1024
+"""Words about one end; the allocator keeps fewer."""
+
 _APART_SECONDS = 0.1
 """Least time between two syncs, however much changes."""
 
@@ -162,6 +166,7 @@ class Sync:
 def _lease_report(state: LeaseState, *, now: float) -> pb.LeaseReport:
     instants, ending = state.instants, state.ending
     is_closed = state.phase is Phase.CLOSED
+    words = ending.message if ending and is_closed else ""
     return pb.LeaseReport(
         lease_id=state.lease_id,
         epoch=state.epoch,
@@ -171,7 +176,8 @@ def _lease_report(state: LeaseState, *, now: float) -> pb.LeaseReport:
         end_age=_duration(age(now, instants.ended)),
         committed_age=_duration(age(now, instants.committed)),
         close_reason=ending.end.value if ending and is_closed else "",
-        close_message=ending.message if ending and is_closed else "",
+        # It may quote anything; text that gRPC cannot carry would silence the whole node.
+        close_message=shortened(words, bytes_max=MESSAGE_BYTES_MAX),
         pids=state.pids,
     )
 

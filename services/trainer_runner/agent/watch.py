@@ -59,6 +59,7 @@ class Watch:
         self._on_begin = on_begin
         self._on_stop = on_stop
         self._asked_at = 0.0
+        self._until: float | None = None
         self._force = Force.ASK
         self._done_at: float | None = None
         self._killed_for: Ending | None = None
@@ -71,14 +72,24 @@ class Watch:
         """When computing began, moved and ended, as last looked up."""
         return self._instants
 
-    def ask(self, reason: RunEnd) -> None:
-        """Ask the trainer to save and stop; asking again changes nothing."""
-        if self.stop_reason is not None or self._intake.done is not None:
+    def ask(self, reason: RunEnd, *, until: float | None = None) -> None:
+        """Ask the trainer to save and stop; asking again changes nothing.
+
+        What it computes at the moment is paid for up to ``until``, and by nobody after that; once
+        somebody else asks as well, by nobody at once.
+        """
+        if self._intake.done is not None:
+            return
+        if self.stop_reason is not None:
+            if until is None and self._until is not None:
+                self._until = None
+                self._child.ask_to_stop(self.stop_reason, until=None)
             return
         self.stop_reason = reason
+        self._until = until
         self._asked_at = monotonic()
         self._intake.is_stopping = True
-        self._child.ask_to_stop(reason)
+        self._child.ask_to_stop(reason, until=until)
         self._on_stop(reason)
         self._log.info("stop_asked", reason=reason.value)
         self._push(monotonic())
@@ -158,7 +169,7 @@ class Watch:
             ),
         )
         if reached is not None and self._instants.ended is None:
-            self.ask(reached)
+            self.ask(reached.end, until=began + reached.seconds)
             return
         still = now - (self._instants.moved or began)
         timeout = self._timing.stall_timeout

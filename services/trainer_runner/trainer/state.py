@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,45 @@ def load_optimizer(optimizer: torch.optim.Optimizer, names: list[str], folder: P
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomState:
+    """The state of every generator that training may draw from."""
+
+    python: tuple[Any, ...]
+    numpy: Any
+    """What ``numpy.random.get_state`` gives in its old form, a tuple of five."""
+    tensors: Mapping[str, torch.Tensor]
+    """By device: ``cpu``, ``cuda.<number>``, ``mps``."""
+
+    @classmethod
+    def now(cls) -> RandomState:
+        """Return the state of this moment."""
+        tensors = {"cpu": torch.get_rng_state()}
+        for device in range(torch.cuda.device_count()):
+            tensors[f"cuda.{device}"] = torch.cuda.get_rng_state(device)
+        if torch.backends.mps.is_available():
+            tensors["mps"] = torch.mps.get_rng_state()
+        return cls(
+            python=random.getstate(), numpy=np.random.get_state(legacy=True), tensors=tensors
+        )
+
+    def restore(self) -> None:
+        """Let all generators go on from here, as far as this machine has the devices."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.tensors["cpu"])
+        for device in range(torch.cuda.device_count()):
+            if f"cuda.{device}" in self.tensors:
+                torch.cuda.set_rng_state(self.tensors[f"cuda.{device}"], device)
+        if torch.backends.mps.is_available() and "mps" in self.tensors:
+            torch.mps.set_rng_state(self.tensors["mps"])
+
+
 def save_random(folder: Path) -> None:
-    """Write the state of every generator that training may draw from."""
-    version, words, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    """Write the random state of this moment."""
+    state = RandomState.now()
+    version, words, gauss = state.python
+    kind, keys, position, has_gauss, cached = state.numpy
     told = {
         "python": {"version": version, "words": words, "gauss": gauss},
         "numpy": {
@@ -67,27 +103,16 @@ def save_random(folder: Path) -> None:
         },
     }
     write_json(folder / _RNG_JSON, told)
-    tensors = {"cpu": torch.get_rng_state()}
-    for device in range(torch.cuda.device_count()):
-        tensors[f"cuda.{device}"] = torch.cuda.get_rng_state(device)
-    if torch.backends.mps.is_available():
-        tensors["mps"] = torch.mps.get_rng_state()
-    save_file(tensors, folder / _RNG)
+    save_file(dict(state.tensors), folder / _RNG)
 
 
 def load_random(folder: Path) -> None:
-    """Restore what ``save_random`` wrote, as far as this machine has the devices."""
+    """Restore what ``save_random`` wrote."""
     told: Mapping[str, Any] = json.loads((folder / _RNG_JSON).read_bytes())
     python, numpy = told["python"], told["numpy"]
-    random.setstate((python["version"], tuple(python["words"]), python["gauss"]))
     keys = np.array(numpy["keys"], dtype=np.uint32)
-    np.random.set_state(
-        (numpy["kind"], keys, numpy["position"], numpy["has_gauss"], numpy["cached"])
-    )
-    tensors = load_file(folder / _RNG)
-    torch.set_rng_state(tensors["cpu"])
-    for device in range(torch.cuda.device_count()):
-        if f"cuda.{device}" in tensors:
-            torch.cuda.set_rng_state(tensors[f"cuda.{device}"], device)
-    if torch.backends.mps.is_available() and "mps" in tensors:
-        torch.mps.set_rng_state(tensors["mps"])
+    RandomState(
+        python=(python["version"], tuple(python["words"]), python["gauss"]),
+        numpy=(numpy["kind"], keys, numpy["position"], numpy["has_gauss"], numpy["cached"]),
+        tensors=load_file(folder / _RNG),
+    ).restore()

@@ -67,6 +67,29 @@ async def test_a_payment_is_booked_once(story: Story) -> None:
         await story.ask(story.user.TopUp, other, role="operator")
 
 
+@pytest.mark.parametrize("tenant", ["*.> x", "", "Acme", "a\0b", "a" * 64, "a.b"])
+async def test_a_payment_is_for_a_tenant_that_can_be(story: Story, tenant: str) -> None:
+    payment = pb.TopUpRequest(tenant=tenant, amount=euros("50"), request_id="bank-3")
+
+    with pytest.raises(InvalidArgument) as refused:
+        await story.ask(story.user.TopUp, payment, role="operator")
+
+    assert [one.field for one in refused.value.fields] == ["tenant"]
+
+
+@pytest.mark.parametrize("tier", ["x" * 100_000, "", "H100", "a.b", "*", "a\nb", "-h"])
+async def test_a_price_is_of_a_tier_that_can_be(story: Story, tier: str) -> None:
+    rates = [pb.Rate(tier=tier, price_per_gpu_hour=euros("1"))]
+
+    with pytest.raises(InvalidArgument) as refused:
+        await story.ask(
+            story.user.PublishRates, pb.PublishRatesRequest(rates=rates), role="operator"
+        )
+
+    assert [one.field for one in refused.value.fields] == ["rates[0].tier"]
+    assert len(refused.value.message) < 1000
+
+
 async def test_only_operators_touch_credit_and_prices(story: Story) -> None:
     payment = pb.TopUpRequest(tenant=story.tenant, amount=euros("50"), request_id="bank-2")
     rates = pb.PublishRatesRequest(rates=[pb.Rate(tier="base", price_per_gpu_hour=euros("0"))])

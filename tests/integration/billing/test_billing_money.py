@@ -1,6 +1,7 @@
 """Holds, credit, prices and the ledger, with many callers at once and with crashes."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from lehr.errors import (
     FailedPrecondition,
     PlatformError,
     ResourceExhausted,
+    Unavailable,
 )
 from lehr.ids import new_id
 from tests.integration.billing.story import Story, euros, micros, until
@@ -130,17 +132,86 @@ async def test_a_resume_that_allows_no_more_than_was_charged_is_refused(story: S
     assert await story.held() == micros("9")
 
 
+@pytest.mark.parametrize("max_duration", [1e-6, 60])
+async def test_a_resume_that_allows_no_more_time_than_it_ran_is_refused(
+    story: Story, max_duration: float
+) -> None:
+    await story.hold("10", max_duration=3600)
+    story.allocator.put(story.closed(0, 60.9, "USER_STOPPED"))
+    await story.tell_finished()
+    await story.until_settled()
+
+    with pytest.raises(FailedPrecondition) as refused:
+        await story.hold("10", ordinal=2, max_duration=max_duration)
+
+    assert refused.value.reason == "DURATION_BELOW_BILLED"
+    assert (await story.cost()).billed_seconds == 60
+    assert await story.booked() == micros("0.06")
+
+
+async def test_a_shorter_time_limit_takes_back_nothing_that_was_charged(story: Story) -> None:
+    await story.hold("10", max_duration=3600)
+    first = story.closed(0, 100.7, "USER_STOPPED")
+    story.allocator.put(first)
+    await story.until_cost("0.10")
+    await story.hold("10", ordinal=2, max_duration=110)
+
+    # Told late: it had run longer than was known when the time limit was lowered.
+    assert first.end_time is not None
+    story.allocator.put(story.later(first, end_time=first.end_time + timedelta(seconds=50)))
+    story.allocator.put(story.closed(300, 340))
+
+    await story.until_cost("0.15", seconds=150)
+    assert list((await story.reconcile()).differences) == []
+
+
+async def test_a_resume_counts_what_ran_and_was_not_told_yet(story: Story) -> None:
+    await story.hold("10")
+    story.allocator.tells_changes = False
+    story.allocator.put(story.closed(0, 1000, "USER_STOPPED"))
+    try:
+        with pytest.raises(FailedPrecondition) as refused:
+            await story.hold("0.50", ordinal=2)
+    finally:
+        story.allocator.tells_changes = True
+
+    assert refused.value.reason == "BUDGET_BELOW_CHARGED"
+    assert refused.value.facts["charged"] == "1.00 EUR"
+
+
+async def test_a_resume_waits_while_nobody_can_say_what_ran(story: Story) -> None:
+    await story.hold("10")
+    story.allocator.is_down = True
+    try:
+        with pytest.raises(Unavailable):
+            await story.hold("20", ordinal=2)
+    finally:
+        story.allocator.is_down = False
+
+    assert await story.held() == micros("10")
+
+
+async def test_what_pays_for_no_second_is_not_held(story: Story) -> None:
+    with pytest.raises(FailedPrecondition) as refused:
+        await story.hold("0.0005", tiers=["base", "fast"])
+    await story.hold("0.0005", tiers=["fast", "slow"])
+
+    assert refused.value.reason == "BUDGET_BELOW_SECOND"
+    assert await story.held() == 500
+
+
 async def test_stop_and_resume_again_and_again_within_seconds(story: Story) -> None:
     for ordinal in (1, 2, 3):
         await story.hold("10", ordinal=ordinal)
-        over = story.closed(1000 * ordinal, 1000 * ordinal + 100, "USER_STOPPED")
+        over = story.closed(1000 * ordinal, 1000 * ordinal + 100.4, "USER_STOPPED")
         story.allocator.put(over)
         await story.tell(over)
         await story.tell_finished(version=5 * ordinal)
         await story.until_settled()
 
     cost = await story.cost()
-    assert (cost.total, cost.billed_seconds) == (euros("0.30"), 300)
+    # The three parts of a second are one whole second.
+    assert (cost.total, cost.billed_seconds) == (euros("0.301"), 301)
     assert [line.hold_ordinal for line in cost.lines] == [1, 2, 3]
     assert list((await story.reconcile()).differences) == []
 

@@ -4,7 +4,7 @@ import pytest
 
 from lehr import faults
 from lehr.api.checkpoint_store.v1 import checkpoint_store_pb2 as pb
-from lehr.errors import FailedPrecondition, NotFound
+from lehr.errors import FailedPrecondition, InvalidArgument, NotFound
 from tests.integration.checkpoint_store.story import FILES, Story, until
 
 
@@ -244,3 +244,10 @@ async def test_uploads_of_a_replaced_run_are_collected(story: Story) -> None:
         await conn.execute("UPDATE clock.shift SET amount = amount + '31 seconds'")
 
     await story.until_removed(begun.checkpoint_id)
+
+
+async def test_a_flood_of_names_is_refused(story: Story) -> None:
+    flood = pb.DownloadCheckpointRequest(best_of_job_id=story.job_id, names=["x"] * 1001)
+
+    with pytest.raises(InvalidArgument, match="names must hold at most 1000"):
+        await story.download(flood)

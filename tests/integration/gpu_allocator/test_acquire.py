@@ -215,6 +215,23 @@ async def test_only_the_tenants_own_leases_are_named(
 
 
 @pytest.mark.parametrize(
+    ("role", "is_named"), [("member", False), ("admin", True), ("operator", True)]
+)
+async def test_a_lease_of_another_project_is_named_for_admins_alone(
+    allocator: Allocator, node: NodeUnderTest, role: str, is_named: bool
+) -> None:
+    lease = await allocator.granted(allocator.ask(project="elsewhere"))
+
+    nodes = await allocator.call("gateway", "ListNodes", pb.ListNodesRequest(), role=role)
+    check = await allocator.held(role=role)
+
+    named = [lease.lease_id] if is_named else []
+    assert [nodes.nodes[0].gpus[0].lease_id] == (named or [""])
+    assert [one.lease_id for one in check.leases] == named
+    assert check.held_count == 1
+
+
+@pytest.mark.parametrize(
     ("caller", "method", "request_"),
     [
         ("gateway", "Acquire", pb.AcquireRequest()),

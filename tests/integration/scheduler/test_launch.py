@@ -82,6 +82,38 @@ async def test_an_expired_plan_is_refused(story: Story) -> None:
     assert error.value.reason == "PLAN_EXPIRED"
 
 
+async def test_a_plan_whose_price_has_changed_is_refused_and_nothing_is_held(story: Story) -> None:
+    made = await plan(story, tier="h", backup_tiers=["l"])
+    story.peers.billing.prices["l"] = 90_000_000
+    held = len(story.peers.billing.holds)
+
+    with pytest.raises(FailedPrecondition) as error:
+        await create(story, spec=None, plan_digest=made.plan_digest, request_id="dear")
+
+    assert error.value.reason == "PRICE_CHANGED"
+    assert error.value.facts["shown"] == "l=0.90 EUR"
+    assert error.value.facts["now"] == "l=90.00 EUR"
+    assert (await story.count("jobs"), len(story.peers.billing.holds)) == (0, held)
+    again = await plan(story, tier="h", backup_tiers=["l"])
+    assert again.plan_digest != made.plan_digest
+    created = await create(story, spec=None, plan_digest=again.plan_digest, request_id="dear")
+    assert created.job.plan_digest == again.plan_digest
+
+
+async def test_a_price_that_changes_as_money_is_held_is_refused_and_the_money_flows_back(
+    story: Story,
+) -> None:
+    made = await plan(story)
+    story.peers.billing.prices_at_hold["cpu"] = 1
+
+    with pytest.raises(FailedPrecondition) as error:
+        await create(story, spec=None, plan_digest=made.plan_digest, request_id="late")
+
+    assert error.value.reason == "PRICE_CHANGED"
+    assert await story.count("jobs") == await story.count("request_keys") == 0
+    assert story.peers.billing.settled == [job_id for job_id, _ in story.peers.billing.holds][-1:]
+
+
 async def test_a_plan_of_another_project_is_unknown(story: Story) -> None:
     made = await plan(story)
 
@@ -221,6 +253,15 @@ async def test_nothing_is_launched_without_an_authorisation(
         await create(story, authorization=given)
 
     assert error.value.reason == "AUTHORIZATION_REQUIRED"
+
+
+async def test_a_duration_that_is_none_is_refused_by_name(story: Story) -> None:
+    endless = job_pb2.Authorization(max_cost=ALLOWED.max_cost, max_duration=Duration(seconds=2**62))
+
+    with pytest.raises(InvalidArgument) as error:
+        await create(story, authorization=endless)
+
+    assert [one.field for one in error.value.fields] == ["authorization.max_duration"]
 
 
 async def test_an_authorisation_in_another_currency_is_refused(story: Story) -> None:

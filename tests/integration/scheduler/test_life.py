@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC
 
 import pytest
 
 from lehr import faults
+from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2
 from lehr.api.scheduler.v1 import job_pb2, scheduler_pb2
+from lehr.ids import derived_id
 from tests.integration.scheduler.story import ALLOWED, Story, a_spec, refused_resume, until
 
 
@@ -84,6 +87,69 @@ async def test_higher_priority_runs_earlier(story: Story) -> None:
     await story.comes_to(high.job_id, "STARTING")
 
     assert (await story.job(low.job_id)).state == job_pb2.JOB_STATE_QUEUED
+
+
+POOR = derived_id("job", "acme", "poor")
+
+
+async def test_a_job_that_cannot_be_paid_for_keeps_no_tier_from_others(story: Story) -> None:
+    story.peers.allocator.stock(cpu=1, l=0)
+    story.peers.billing.too_dear.add((POOR, "cpu"))
+
+    await story.launch(key="poor", tier="cpu", backup_tiers=["l"], backup_after_seconds=0)
+    failed = await story.comes_to(POOR, "FAILED")
+    rich = await story.launch()
+
+    assert failed.end_reason == "BUDGET_EXHAUSTED"
+    await story.comes_to(rich.job_id, "STARTING")
+
+
+async def test_a_job_waits_for_the_tier_that_it_is_paid_for_and_no_other(story: Story) -> None:
+    story.peers.allocator.stock(cpu=1, l=1)
+    story.peers.allocator.free["l"] = 0
+    story.peers.billing.too_dear.add((POOR, "cpu"))
+
+    await story.launch(key="poor", tier="cpu", backup_tiers=["l"], backup_after_seconds=0)
+    rich = await story.launch()
+    await story.comes_to(rich.job_id, "STARTING")
+    waits = await story.job(POOR)
+    story.peers.allocator.free["l"] = 1
+
+    assert waits.state == job_pb2.JOB_STATE_QUEUED
+    assert (await story.comes_to(POOR, "STARTING")).runs[0].tier == "l"
+
+
+async def test_priority_moves_nobody_of_another_tenant_back(story: Story) -> None:
+    story.peers.allocator.free["cpu"] = 0
+    mine = [await story.launch() for _ in range(2)]
+    async with story.service.called_by("gateway", tenant="rival") as channel:
+        rival = replace(story, user=type(story.user)(channel))
+        theirs = [await rival.launch(priority=100) for _ in range(2)]
+        positions = [(await rival.job(job.job_id)).queue_position for job in theirs]
+    positions += [(await story.job(job.job_id)).queue_position for job in mine]
+
+    story.peers.allocator.free["cpu"] = 1
+    order: list[str] = []
+    while len(order) < 4:
+        lease = await _next_lease(story, but=order)
+        order.append(lease.job_id)
+        await story.close(lease, "COMPLETED")
+
+    assert positions == [1, 2, 1, 2]
+    assert order == [mine[0].job_id, theirs[0].job_id, mine[1].job_id, theirs[1].job_id]
+
+
+async def _next_lease(story: Story, *, but: list[str]) -> gpu_allocator_pb2.Lease:
+    """Wait for a lease of a job that is none of ``but``, and until its run is known."""
+
+    def found() -> list[gpu_allocator_pb2.Lease]:
+        return [one for one in story.peers.allocator.leases.values() if one.job_id not in but]
+
+    async def is_begun() -> bool:
+        return bool(found()) and await story.count("runs") == len(but) + 1
+
+    await until(is_begun)
+    return found()[0]
 
 
 async def test_faults_of_the_platform_are_tried_again_and_then_given_up(story: Story) -> None:

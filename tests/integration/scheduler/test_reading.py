@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Any
 
 import pytest
@@ -55,7 +56,9 @@ async def test_lists_are_filtered_by_state_and_name(story: Story) -> None:
         {"page": Page(page_token="junk")},
         {"page": Page(page_token="W10=")},
         {"name_contains": "a\0"},
+        {"page": Page(page_token=base64.urlsafe_b64encode(b"[" * 100_000).decode())},
         {"states": [job_pb2.JOB_STATE_UNSPECIFIED]},
+        {"states": [job_pb2.JOB_STATE_QUEUED] * 500_000},
     ],
 )
 async def test_a_list_that_makes_no_sense_is_refused(story: Story, fields: dict[str, Any]) -> None:

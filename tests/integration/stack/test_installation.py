@@ -1,5 +1,6 @@
 """Ports, secrets, logs and the state file of an installation stay what they were."""
 
+import json
 import os
 import socket
 import stat
@@ -7,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lehr.stack import FolderRefused, Node, Options, StackRuns
+from lehr.stack import FolderRefused, Node, Options, Phase, Stack, StackRuns
 from lehr.stack.layout import Layout
 from lehr.stack.logfile import Follower, cut, last_lines
 from lehr.stack.ports import BLOCK_SIZE, LOOPBACK, Ports
+from lehr.stack.processes import ProcessMark
 from lehr.stack.secrets import Secrets
+from lehr.stack.state import StackState
 
 ROLES = ("billing", "catalog")
 
@@ -120,6 +123,61 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(FolderRefused, match="cannot be used"):
         Layout(root=tmp_path / "state").make()
+
+
+def test_a_file_is_no_stack_for_any_command(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+
+    with pytest.raises(FolderRefused, match="is no folder"):
+        Stack(tmp_path / "state").down()
+    with pytest.raises(FolderRefused, match="cannot be used"):
+        Stack(tmp_path / "state" / "below").status()
+
+
+def test_the_supervisor_signs_the_lock_that_it_holds(tmp_path: Path) -> None:
+    layout = Layout(root=tmp_path)
+
+    with layout.held():
+        nobody = layout.supervisor()
+        layout.sign()
+
+    assert nobody is None
+    assert layout.supervisor() == ProcessMark.of(os.getpid())
+
+
+@pytest.mark.parametrize("text", ["", "null", "7", "[]", "{}", '{"command": 1}', "[" * 100_000])
+def test_a_lock_that_says_nothing_is_of_nobody(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lock").write_text(text)
+
+    assert Layout(root=tmp_path).supervisor() is None
+
+
+GOOD = {"phase": "down", "failure": "", "supervisor": None, "control": None, "parts": []}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "7",
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        json.dumps(GOOD),
+        json.dumps(GOOD | {"ports": []}),
+        json.dumps(GOOD | {"ports": {"gateway": "x"}}),
+        json.dumps(GOOD | {"ports": {}, "parts": 1}),
+        json.dumps(GOOD | {"ports": {}, "parts": [1]}),
+        json.dumps(GOOD | {"ports": {}, "supervisor": []}),
+    ],
+)
+def test_a_state_file_that_cannot_be_read_is_a_stack_that_never_ran(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "state.json").write_text(text)
+
+    assert StackState.read(tmp_path / "state.json") == StackState()
+    assert Stack(tmp_path).status().phase is Phase.DOWN
 
 
 def test_a_long_path_still_has_a_socket(tmp_path: Path) -> None:

@@ -3,30 +3,32 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from lehr.stack.keeper import BACKOFF_SECONDS, Keeper
-from lehr.stack.part import Part, PartState
+from lehr.stack.part import Part, PartState, PartStuck
 from tests.integration.stack.children import IGNORE_TERM, SERVE, a_part
 
-Keep = Callable[[Part], Keeper]
+Keep = Callable[..., Keeper]
 
 
 @pytest.fixture
 async def keep(tmp_path: Path) -> AsyncIterator[Keep]:
     async with AsyncExitStack() as cleanup:
 
-        def start(part: Part) -> Keeper:
+        def start(part: Part, **limits: float) -> Keeper:
             keeper = Keeper(
                 part,
                 log=tmp_path / "child.log",
                 changed=lambda: None,
                 backoff_seconds=(0.01, 0.02),
+                **limits,
             )
             cleanup.push_async_callback(keeper.stop)
             keeper.start()
@@ -159,6 +161,70 @@ async def test_a_part_that_stops_answering_is_unready(keep: Keep, tmp_path: Path
     await _until(keeper, PartState.UNREADY)
 
     assert "FileNotFoundError" in keeper.failure
+
+
+async def test_a_part_that_lives_and_never_answers_is_started_anew(
+    keep: Keep, tmp_path: Path
+) -> None:
+    keeper = keep(a_part(tmp_path), silent_seconds=0.5)
+    first = await _until(keeper, PartState.READY)
+
+    (tmp_path / "ready").unlink()
+    keeper.resume()
+    await _until_restarted(keeper, times=1)
+    second = await _until(keeper, PartState.READY)
+
+    assert second != first
+    assert not psutil.pid_exists(first)
+
+
+async def test_a_part_that_answers_that_it_cannot_serve_is_left_alone(
+    keep: Keep, tmp_path: Path
+) -> None:
+    first = await _stays_with(
+        keep, replace(a_part(tmp_path), probe=_raising(ValueError("waits for another")))
+    )
+
+    assert psutil.pid_exists(first)
+
+
+async def test_a_part_that_was_frozen_on_request_is_left_alone(keep: Keep, tmp_path: Path) -> None:
+    keeper = keep(a_part(tmp_path), silent_seconds=0.2)
+    first = await _until(keeper, PartState.READY)
+
+    keeper.pause()
+    (tmp_path / "ready").unlink()
+    keeper._probe_now.set()
+    await asyncio.sleep(1.0)
+    (tmp_path / "ready").touch()
+    keeper.resume()
+
+    assert await _until(keeper, PartState.READY) == first
+
+
+async def test_a_part_that_is_stuck_is_started_anew_at_once(keep: Keep, tmp_path: Path) -> None:
+    keeper = keep(replace(a_part(tmp_path), probe=_raising(PartStuck("writes no more"))))
+
+    await _until_restarted(keeper, times=2)
+
+    assert "writes no more" in keeper.failure or keeper.failure == "has not answered yet"
+
+
+def _raising(error: Exception) -> Callable[[], Awaitable[None]]:
+    async def probe() -> None:
+        raise error
+
+    return probe
+
+
+async def _stays_with(keep: Keep, part: Part) -> int:
+    """Keep a part for much longer than it may be silent, and return its one process."""
+    keeper = keep(part, silent_seconds=0.2)
+    await _until_true(lambda: keeper.pid is not None)
+    pid = keeper.pid or 0
+    await asyncio.sleep(1.0)
+    assert (keeper.pid, keeper.restart_count) == (pid, 0)
+    return pid
 
 
 async def _until(keeper: Keeper, state: PartState) -> int:

@@ -77,6 +77,8 @@ async def test_postgres_writes_before_it_answers(
         "password_encryption": "scram-sha-256",
         "data_checksums": "on",
         "server_encoding": "UTF8",
+        # Nothing of it is left in /dev/shm by a kill.
+        "dynamic_shared_memory_type": "mmap",
     }
 
     shown = await _show(server, *wanted)

@@ -137,6 +137,17 @@ def test_a_service_sees_its_own_settings_and_those_of_all(full: StackUnderTest) 
     assert "LEHR_POSTGRES_ADMIN_URL" not in seen
 
 
+async def test_the_catalog_keeps_its_copies_below_the_state_folder(full: StackUnderTest) -> None:
+    seen = psutil.Process(full.pid("catalog")).environ()
+
+    cache = full.stack.layout.cache("catalog")
+    assert seen["CATALOG_CACHE_DIR"] == str(cache)
+    (cache / "left by a killed process").touch()
+    full.kill("catalog")
+    await full.wait_ready("catalog")
+    assert not list(cache.iterdir())
+
+
 def test_more_variables_are_for_the_service_that_they_name(full: StackUnderTest) -> None:
     assert psutil.Process(full.pid("billing")).environ()["BILLING_EXTRA"] == "more"
 

@@ -342,3 +342,10 @@ async def test_an_unknown_run_and_a_malformed_id_are_told_apart(story: Story) ->
         await story.watermark()
     with pytest.raises(InvalidArgument), raises_platform_errors():
         await story.person.QueryMetrics(pb.QueryMetricsRequest(job_id="job_1"))
+
+
+async def test_a_flood_of_names_or_levels_is_refused_by_name(story: Story) -> None:
+    with pytest.raises(InvalidArgument, match="names must hold at most 100"):
+        await story.query(*["loss"] * 101)
+    with pytest.raises(InvalidArgument, match="levels must hold at most 100"):
+        await story.logs(levels=["info"] * 101)

@@ -1,12 +1,27 @@
 """How long what is left pays for, to the second."""
 
+from contextlib import nullcontext
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from lehr.errors import PlatformError
 from lehr.money import cost_micros
-from services.billing.domain.funding import SECONDS_MAX, deadline, funded_seconds, funding
+from services.billing.domain.errors import (
+    BudgetBelowCharged,
+    BudgetBelowSecond,
+    DurationBelowBilled,
+)
+from services.billing.domain.funding import (
+    SECONDS_MAX,
+    check_above,
+    deadline,
+    funded_seconds,
+    funding,
+)
 from services.billing.domain.rating import rate
 from tests.support.billing import EUR, a_hold, closed
 
@@ -89,6 +104,42 @@ def test_a_passed_deadline_leaves_nothing() -> None:
     hold = a_hold(max_duration=timedelta(seconds=10))
 
     assert deadline(rate([closed(0, 30)], [hold]), hold) == timedelta()
+
+
+@pytest.mark.parametrize(
+    ("terms", "refusal"),
+    [
+        ({"max_cost": 60_000}, BudgetBelowCharged),
+        ({"max_cost": 60_999}, BudgetBelowSecond),
+        ({"max_cost": 61_000}, None),
+        ({"max_duration": timedelta(microseconds=1)}, DurationBelowBilled),
+        ({"max_duration": timedelta(seconds=60)}, DurationBelowBilled),
+        ({"max_duration": timedelta(seconds=60.5)}, None),
+    ],
+)
+def test_a_hold_allows_more_than_the_job_has_had(
+    terms: dict[str, Any], refusal: type[PlatformError] | None
+) -> None:
+    bill = rate([closed(0, 60.4)], [a_hold()])
+
+    with pytest.raises(refusal) if refusal else nullcontext():
+        check_above("job_1", bill, a_hold(2, placed=100, **terms))
+
+
+def test_a_hold_that_pays_for_one_tier_only_is_taken() -> None:
+    prices = {"h": 36_000_000_000, "b": 360_000}
+
+    check_above("job_1", rate([], []), a_hold(prices=prices, max_cost=500))
+
+
+def test_what_a_resume_is_paid_for_counts_what_was_rounded_away_before() -> None:
+    holds = [a_hold(max_cost=10_000), a_hold(2, max_cost=10_000, placed=100)]
+    bill = rate([closed(0, 4.9)], holds)
+
+    left = funding(bill, holds[1])["h"].total_seconds()
+    second = closed(200, 200 + left, epoch=2, hold_ordinal=2)
+
+    assert (left, rate([closed(0, 4.9), second], holds).billed_seconds) == (6, 10)
 
 
 def test_without_a_limit_there_is_no_deadline() -> None:

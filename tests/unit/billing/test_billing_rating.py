@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lehr.training.ends import RunEnd
-from services.billing.domain.rating import LineKey, rate
+from services.billing.domain.rating import rate
 from tests.support.billing import EUR, a_hold, a_lease, at, closed
 
 ENDS_BILLED = [
@@ -104,6 +104,36 @@ def test_seconds_are_rounded_down_once_over_all_runs() -> None:
     assert rate(runs, [a_hold()]).billed_seconds == 32
 
 
+def test_a_job_resumed_many_times_is_rounded_once_a_price() -> None:
+    holds = [a_hold(ordinal, placed=ordinal) for ordinal in range(1, 11)]
+    runs = [
+        closed(20 * one, 20 * one + 0.9, epoch=one, hold_ordinal=one, grant_time=at(one))
+        for one in range(1, 11)
+    ]
+
+    bill = rate(runs, holds)
+
+    assert (bill.billed_seconds, bill.total_micros) == (9, 9_000)
+
+
+def test_times_of_other_prices_are_rounded_each() -> None:
+    holds = [a_hold(), a_hold(2, prices={"h": 7_200_000}, placed=10)]
+    runs = [closed(0, 1.6), closed(20, 21.6, epoch=2, hold_ordinal=2)]
+
+    assert [line.billed_seconds for line in rate(runs, holds).lines] == [1, 1]
+
+
+def test_a_later_and_shorter_time_limit_takes_nothing_back() -> None:
+    limits = [timedelta(hours=1), timedelta(microseconds=1), timedelta(seconds=90)]
+    holds = [a_hold(n, max_duration=limit, placed=100 * n) for n, limit in enumerate(limits, 1)]
+    runs = [closed(0, 60), closed(400, 460, epoch=2, hold_ordinal=3)]
+    beyond = closed(250, 280, epoch=2, hold_ordinal=2)
+
+    assert rate(runs[:1], holds[:2]).billed_seconds == 60
+    assert [line.billed_seconds for line in rate([runs[0], beyond], holds[:2]).lines] == [60]
+    assert [line.billed_seconds for line in rate(runs, holds).lines] == [60, 30]
+
+
 def test_three_minutes_at_one_eighty_cost_nine_cents() -> None:
     bill = rate([closed(0, 180)], [a_hold(prices={"h": 1_800_000})])
 
@@ -176,6 +206,5 @@ def test_what_has_no_locked_price_is_never_charged(fields: dict[str, Any]) -> No
 def test_thirty_hours_are_billed_in_full() -> None:
     bill = rate([a_lease(0, alive=30 * 3600)], [a_hold(prices={"h": EUR})])
 
-    key = LineKey(hold_ordinal=1, tier="h", gpu_count=1)
-    assert bill.seconds_of(key) == 108_000
+    assert bill.seconds_at(tier="h", gpu_count=1, micro_per_hour=EUR) == 108_000
     assert bill.total_micros == 30 * EUR

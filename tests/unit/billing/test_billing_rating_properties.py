@@ -7,19 +7,26 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.billing.domain.errors import BudgetBelowCharged
+from services.billing.domain.funding import check_above
 from services.billing.domain.holds import Hold
 from services.billing.domain.lease import Lease, LeasePhase
-from services.billing.domain.rating import LineKey, rate
+from services.billing.domain.rating import rate
 from services.billing.domain.usage import merged
 from tests.support.billing import EUR, a_hold, a_lease, at
+
+Price = tuple[str, int, int]
+"""Tier, GPUs, micros an hour."""
 
 STEP = 0.1
 LENGTH = 60.0
 
-PRICES = ({"h": 3_599_999, "b": 7_000_001}, {"h": 1_234_567, "b": 9_999_999})
+#: The second hold has another price of h, and that of b once more.
+PRICES = ({"h": 3_599_999, "b": 7_000_001}, {"h": 1_234_567, "b": 7_000_001})
 REASONS = ["COMPLETED", "USER_STOPPED", "NODE_LOST", "PLATFORM_FAULT", "OUT_OF_MEMORY", "?"]
 
 instants = st.integers(0, int(LENGTH / STEP)).map(lambda steps: round(steps * STEP, 1))
@@ -78,24 +85,20 @@ def counts(lease: Lease, moment: float) -> bool:
     return True
 
 
-def oracle(leases: Sequence[Lease], known: Sequence[Hold]) -> dict[LineKey, tuple[int, int]]:
-    """Return seconds and micros of each line by looking at every tenth of a second."""
-    tenths: dict[LineKey, int] = defaultdict(int)
+def oracle(leases: Sequence[Lease], known: Sequence[Hold]) -> dict[Price, tuple[int, int]]:
+    """Return seconds and micros of each price by looking at every tenth of a second."""
+    tenths: dict[Price, int] = defaultdict(int)
     for step in range(int(LENGTH / STEP) + 1):
         there = [one for one in leases if counts(one, round(step * STEP, 1))]
         if there:
             newest = max(there, key=lambda one: one.epoch)
-            key = LineKey(
-                hold_ordinal=newest.hold_ordinal, tier=newest.tier, gpu_count=newest.gpu_count
-            )
-            tenths[key] += 1
-    priced = {hold.ordinal: hold.prices for hold in known}
+            locked = next(one for one in known if one.ordinal == newest.hold_ordinal)
+            tenths[newest.tier, newest.gpu_count, locked.prices[newest.tier]] += 1
     found = {}
-    for key, count in tenths.items():
+    for (tier, gpus, price), count in tenths.items():
         seconds = count // 10
-        price = priced[key.hold_ordinal][key.tier]
-        found[key] = (seconds, seconds * key.gpu_count * price // 3600)
-    return {key: value for key, value in found.items() if value[0]}
+        found[tier, gpus, price] = (seconds, seconds * gpus * price // 3600)
+    return {price: value for price, value in found.items() if value[0]}
 
 
 @given(leases=leases_of_a_job())
@@ -103,7 +106,11 @@ def oracle(leases: Sequence[Lease], known: Sequence[Hold]) -> dict[LineKey, tupl
 def test_the_bill_is_that_of_a_naive_observer(leases: list[Lease]) -> None:
     bill = rate(leases, holds())
 
-    found = {line.key: (line.billed_seconds, line.amount_micros) for line in bill.lines}
+    found: dict[Price, tuple[int, int]] = {}
+    for line in bill.lines:
+        price = (line.key.tier, line.key.gpu_count, line.micro_per_hour)
+        seconds, micros = found.get(price, (0, 0))
+        found[price] = (seconds + line.billed_seconds, micros + line.amount_micros)
     assert found == oracle(leases, holds())
 
 
@@ -176,3 +183,35 @@ def test_the_cost_of_a_running_job_never_falls(alive: list[float]) -> None:
         totals.append(rate(known, holds()).total_micros)
 
     assert totals == sorted(totals)
+
+
+@given(
+    leases=leases_of_a_job(),
+    first=st.tuples(st.integers(1, 200_000), st.none() | instants.filter(bool)),
+    later=st.tuples(st.integers(1, 10**9), st.none() | st.integers(1, 70_000_000)),
+)
+@settings(max_examples=300, deadline=None)
+def test_placing_a_hold_never_lowers_a_bill(
+    leases: list[Lease], first: tuple[int, float | None], later: tuple[int, int | None]
+) -> None:
+    max_cost, allowed = first
+    limit = None if allowed is None else timedelta(seconds=allowed)
+    known = [
+        replace(hold, terms=replace(hold.terms, max_duration=limit))
+        for hold in holds(max_cost=max_cost)
+    ]
+    before = rate(leases, known)
+    more_cost, microseconds = later
+    new = a_hold(
+        3,
+        prices=PRICES[1],
+        max_cost=more_cost,
+        max_duration=None if microseconds is None else timedelta(microseconds=microseconds),
+        placed=70,
+    )
+    if more_cost <= before.total_micros:
+        with pytest.raises(BudgetBelowCharged):
+            check_above("job_1", before, new)
+        return
+
+    assert rate(leases, [*known, new]) == before

@@ -31,7 +31,7 @@ def test_everything_is_wanted_where_nothing_is_asked() -> None:
     ],
 )
 def test_a_type_is_wanted_by_how_it_begins(types: tuple[str, ...], is_wanted: bool) -> None:
-    assert wanted(an_event(), types=types, job_id="") is is_wanted
+    assert (wanted(an_event(), types=types, job_id="") is not None) is is_wanted
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_what_is_no_event_ends_no_stream(body: bytes) -> None:
 def test_an_event_of_any_shape_is_looked_at(fields: dict[str, Any]) -> None:
     body = json.dumps({"type": "lehr.x.y.v1", **fields}).encode()
 
-    assert wanted(body, types=(), job_id="job_1") is False
+    assert wanted(body, types=(), job_id="job_1") is None

@@ -1,6 +1,9 @@
 """Errors to gRPC and back, without a wire."""
 
+import base64
+import string
 from datetime import timedelta
+from urllib.parse import quote
 
 import grpc
 import grpc.aio
@@ -11,6 +14,7 @@ from lehr import errors
 from lehr.errors import FieldViolation, InvalidArgument, NotFound, PlatformError, Unavailable
 from lehr.rpc.translate import (
     DETAILS_KEY,
+    FACTS_MAX,
     RemoteFault,
     code_of,
     errors_from_rpc,
@@ -81,6 +85,39 @@ def test_wrong_fields_arrive() -> None:
 
     assert isinstance(arrived, InvalidArgument)
     assert arrived.fields == fields
+
+
+def trailers_bytes(status: Status) -> int:
+    """Return what an error takes as gRPC writes it: percent encoding, and base64."""
+    escaped = quote(status.message, safe=string.punctuation.replace("%", "") + " ")
+    return len(escaped) + len(base64.b64encode(status.SerializeToString()))
+
+
+@pytest.mark.parametrize("letter", ["x", "\u20ac", "%", "\0", "\ud800"])
+def test_an_error_fits_into_trailers_however_much_it_says(letter: str) -> None:
+    fields = [FieldViolation(field=letter * 999, description=letter * 9999) for _ in range(999)]
+    error = InvalidArgument(letter * 99_999, fields=fields, reason="WHY")
+    error.facts = {f"{number:02}{letter * 99}": letter * 9999 for number in range(99)}
+
+    arrived = over_the_wire(error)
+
+    assert trailers_bytes(status_of(error)) < 7_800
+    assert isinstance(arrived, InvalidArgument)
+    assert (arrived.reason, str(arrived)[-3:]) == ("WHY", "...")
+    assert len(arrived.facts) == FACTS_MAX
+    assert arrived.fields[-1].description.startswith("... and 99")
+
+
+def test_of_many_wrong_fields_the_first_are_told_and_how_many_more() -> None:
+    fields = [FieldViolation(field=f"tiers.{one}", description="is none") for one in range(1000)]
+
+    arrived = over_the_wire(InvalidArgument("wrong", fields=fields))
+
+    assert isinstance(arrived, InvalidArgument)
+    *told, rest = arrived.fields
+    assert told == fields[: len(told)]
+    assert len(told) > 50
+    assert rest.description == f"... and {1000 - len(told)} more"
 
 
 def test_facts_may_be_called_like_parts_of_an_error() -> None:

@@ -50,6 +50,28 @@ def test_the_refusal_names_the_limit() -> None:
         check_capacity(a_spec(tier="h", gpus=12), KNOWN)
 
 
+def test_the_known_tiers_are_listed_once_however_many_are_unknown() -> None:
+    spec = a_spec(tier="nosuch", backup_tiers=["h", "nor", "either"])
+
+    with pytest.raises(JobRefused) as error:
+        check_capacity(spec, KNOWN)
+
+    assert [one.description for one in error.value.fields] == [
+        "there is no tier 'nosuch'; use one of gone, h, l",
+        "there is no tier 'nor'",
+        "there is no tier 'either'",
+    ]
+
+
+def test_more_steps_than_any_job_may_take_are_refused() -> None:
+    rows = some_rows(row_count=10_000, train_count=9_000)
+
+    with pytest.raises(JobRefused, match="more than 100000000 optimiser steps") as error:
+        check_rows(a_spec(training={"num_train_epochs": 100_000}), resolved(data=rows))
+
+    assert refused_fields(error) == ["training.num_train_epochs"]
+
+
 def test_a_tier_whose_nodes_are_away_is_no_reason_while_a_backup_is_there() -> None:
     spec = a_spec(tier="gone", backup_tiers=["l"])
 

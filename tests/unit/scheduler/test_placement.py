@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.training.ends import RunEnd
-from services.scheduler.domain.placement import Funding, Tier, next_placements, why_waiting
+from services.scheduler.domain.placement import (
+    Decision,
+    Funding,
+    Tier,
+    next_placements,
+    why_waiting,
+)
+from services.scheduler.domain.turns import Turns, Waiting
 from tests.support.scheduler import NOON, SECOND, a_tier, waiting
 
 ZERO = timedelta(0)
@@ -19,8 +27,17 @@ def tiers(*known: Tier) -> dict[str, Tier]:
     return {one.tier: one for one in known}
 
 
-def placed(queue: list, known: dict[str, Tier], *, after: int = 0) -> list:  # type: ignore[type-arg]
-    found = next_placements(queue, known, now=NOON + after * SECOND)
+def decided(
+    queue: list[Waiting], known: dict[str, Tier], *, after: int = 0, **more: Any
+) -> Decision:
+    values = {"shares": {}, "funding": {}} | more
+    return next_placements(queue, known, now=NOON + after * SECOND, **values)
+
+
+def placed(
+    queue: list[Waiting], known: dict[str, Tier], *, after: int = 0, **more: Any
+) -> list[Any]:
+    found = decided(queue, known, after=after, **more).placements
     return [(one.job.job_id, *one.tiers) for one in found]
 
 
@@ -122,10 +139,54 @@ def test_a_job_that_can_never_run_says_so() -> None:
     )
 
 
-def test_funding_of_nothing_ends_a_job() -> None:
-    assert Funding(tiers={"h": ZERO, "l": ZERO}, deadline=None).end is RunEnd.BUDGET_EXHAUSTED
-    assert Funding(tiers={"h": SECOND}, deadline=ZERO).end is RunEnd.DEADLINE_REACHED
-    assert Funding(tiers={"h": ZERO, "l": SECOND}, deadline=SECOND).end is None
+PAID = Funding(tiers={"h": SECOND, "l": SECOND}, deadline=None)
+PAID_ON_L = Funding(tiers={"h": ZERO, "l": SECOND}, deadline=None)
+FREE_ONE = tiers(a_tier("h", 1), a_tier("l", 1))
+
+
+@pytest.mark.parametrize(
+    ("funding", "known", "end"),
+    [
+        (Funding(tiers={"h": ZERO, "l": ZERO}, deadline=None), FREE_ONE, RunEnd.BUDGET_EXHAUSTED),
+        (Funding(tiers={"h": SECOND}, deadline=ZERO), FREE_ONE, RunEnd.DEADLINE_REACHED),
+        (PAID_ON_L, FREE_ONE, None),
+        (PAID_ON_L, tiers(a_tier("h", 0)), RunEnd.BUDGET_EXHAUSTED),
+        (PAID_ON_L, tiers(a_tier("h", 0), a_tier("l")), RunEnd.BUDGET_EXHAUSTED),
+        (PAID_ON_L, tiers(a_tier("h"), a_tier("l")), None),
+        (PAID_ON_L, {}, None),
+    ],
+    ids=["nothing", "no time", "a backup", "unknown", "no node", "no node at all", "no tiers"],
+)
+def test_a_job_ends_when_no_tier_that_could_run_it_is_paid_for(
+    funding: Funding, known: dict[str, Tier], end: RunEnd | None
+) -> None:
+    assert funding.end(waiting("j", "h", "l"), known) is end
+
+
+def test_a_tier_that_is_not_paid_for_is_neither_taken_nor_kept_from_others() -> None:
+    queue = [
+        waiting("poor", "h", "l", backup_after=ZERO),
+        waiting("rich", "h", queue_time=NOON + SECOND),
+    ]
+    known = tiers(a_tier("h", 1), a_tier("l", 0))
+
+    found = decided(queue, known, funding={"poor": PAID_ON_L, "rich": PAID})
+
+    assert [(one.job.job_id, one.tiers) for one in found.placements] == [("rich", ("h",))]
+    assert found.unasked == []
+
+
+def test_only_jobs_that_change_what_others_get_are_asked_for_their_money() -> None:
+    queue = [
+        waiting("first", "h"),
+        waiting("second", "h", queue_time=NOON + SECOND),
+        waiting("third", "h", queue_time=NOON + 2 * SECOND),
+        waiting("nowhere", "x", queue_time=NOON + 3 * SECOND),
+    ]
+
+    found = decided(queue, tiers(a_tier("h", 1)), funding={"first": PAID})
+
+    assert [job.job_id for job in found.unasked] == ["second"]
 
 
 def test_only_funded_tiers_are_asked_for() -> None:
@@ -156,16 +217,13 @@ FREE = st.lists(st.integers(0, 8), max_size=3)
 def test_no_gpu_is_promised_twice_and_the_first_that_fits_is_served(queue, h, l, s) -> None:  # type: ignore[no-untyped-def]  # noqa: E741
     known = tiers(a_tier("h", *h), a_tier("l", *l), a_tier("s", *s))
 
-    found = next_placements(queue, known, now=NOON)
+    found = decided(queue, known).placements
 
     assert sum(one.job.gpu_count for one in found) <= sum((*h, *l, *s))
     assert len({one.job.job_id for one in found}) == len(found)
-    fitting = [
-        job
-        for job in sorted(queue, key=lambda one: one.rank)
-        if any(max(known[tier].free_per_node, default=0) >= job.gpu_count for tier in job.tiers)
-    ]
-    # The best ranked of all that fit now is either served or behind one that waits for its tiers.
-    first = next((job for job in fitting), None)
-    ahead = [job for job in queue if first and job.rank < first.rank]
-    assert first is None or ahead or first.job_id in {one.job.job_id for one in found}
+    order = list(Turns(queue, {}, now=NOON))
+    # The first of all, if it fits now, is served, for nobody can keep a tier from it.
+    if order and any(
+        max(known[tier].free_per_node, default=0) >= order[0].gpu_count for tier in order[0].tiers
+    ):
+        assert found[0].job == order[0]

@@ -19,7 +19,6 @@ from lehr.events.run import (
     RunProgressed,
     StepPoint,
 )
-from services.telemetry.domain.log import storable
 from services.telemetry.reports import read_lines, read_report
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -119,8 +118,3 @@ def test_lines_keep_their_text() -> None:
     lines = read_lines(body(RunLogged(**ABOUT, lines=(entry,)))).lines
 
     assert [line.text for line in lines] == [text]
-
-
-def test_only_a_nul_is_changed() -> None:
-    assert storable("a\0b") == "a\\x00b"
-    assert storable("a\\x00b\x01") == "a\\x00b\x01"

@@ -267,3 +267,37 @@ def test_only_last_words_about_memory_count() -> None:
     told.intake.take_output(b"line\n" * 60)
 
     assert not told.intake.spoke_of_memory
+
+
+def test_words_of_a_trainer_may_hold_anything() -> None:
+    told = Told()
+
+    told.report(
+        a_step(1, **{"loss\0\ud800": 1.0}),
+        LogReport(text="half \ud800 and \0"),
+        DoneReport(end=RunEnd.USER_ERROR, message="bad row: \ud83d and \0"),
+    )
+
+    assert told.intake.done is not None
+    assert told.intake.done.end is RunEnd.USER_ERROR
+    assert told.intake.done.message == "bad row: \\ud83d and \\x00"
+    assert told.spool.lines == [("info", "half \\ud800 and \\x00")]
+    assert list(told.spool.reports[0]["values"]) == ["loss\\x00\\ud800"]
+
+
+def test_a_nul_that_is_written_to_the_pipe_past_our_own_code_is_escaped_too() -> None:
+    told = Told()
+
+    told.intake.take_reports(b'{"kind":"done","end":"USER_ERROR","message":"a\\u0000b"}\n')
+
+    assert told.intake.done is not None
+    assert told.intake.done.message == "a\\x00b"
+
+
+def test_a_checkpoint_at_a_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+
+    told.report(a_checkpoint(tmp_path / "check\0point"))
+
+    assert not told.staged
+    assert "outside of its output folder" in told.spool.lines[0][1]

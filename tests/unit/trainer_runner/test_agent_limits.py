@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lehr.training.ends import RunEnd
 from services.trainer_runner.agent.limits import (
     Force,
+    Limit,
     force_due,
     is_stalled,
     limit_reached,
@@ -54,7 +55,8 @@ def test_the_nearer_limit_counts_less_what_saving_takes(
     funded: float | None, deadline: float | None, end: RunEnd
 ) -> None:
     assert limit_reached(89.9, funded=funded, deadline=deadline, reserve=10) is None
-    assert limit_reached(90.0, funded=funded, deadline=deadline, reserve=10) is end
+    reached = limit_reached(90.0, funded=funded, deadline=deadline, reserve=10)
+    assert reached == Limit(seconds=100.0, end=end)
 
 
 @given(funded=seconds, reserve=seconds)

@@ -18,7 +18,7 @@ from lehr.training.progress import read_progress
 from lehr.training.reports import LogReport, RunningReport
 from services.trainer_runner.pipes import StopFlag
 from services.trainer_runner.scripted import train
-from tests.support.trainers import Told, a_plan
+from tests.support.trainers import StopWithin, Told, a_plan
 
 ES_01 = {10: 2.0, 20: 1.2, 30: 1.5, 40: 1.6, 50: 1.7, 60: 1.8, 70: 1.9}
 EVERY_TEN = {"eval_steps": 10, "save_steps": 10}
@@ -174,6 +174,64 @@ def test_a_resumed_run_repeats_nothing_and_ends_as_the_uninterrupted_one(
     assert first.losses.keys().isdisjoint(second.losses)
     assert second.done == straight.done
     assert second.of(RunningReport)[0].start_step == 47
+
+
+@pytest.mark.parametrize("reason", [RunEnd.USER_STOPPED, RunEnd.BUDGET_EXHAUSTED])
+def test_a_step_that_a_stop_overtakes_is_not_kept(
+    plan: Callable[..., TrainingPlan], reason: RunEnd
+) -> None:
+    spec = {"script": a_script(total_steps=9), "training": EVERY_TEN}
+    straight = follow(plan("straight", **spec))
+
+    first = follow(plan("first", **spec), StopWithin(4, reason))
+    second = follow(plan("second", **spec, resume_dir=first.checkpoint_at(3)))
+
+    assert (first.end, list(first.losses), first.done.step) == (reason, [1, 2, 3], 3)
+    assert [(one.step, one.is_ordinary) for one in first.checkpoints] == [(3, True)]
+    assert "step 4 was not finished before the stop and is not kept" in first.logs
+    assert first.losses | second.losses == straight.losses
+    assert second.done == straight.done
+
+
+def test_a_stop_within_the_first_step_leaves_nothing(plan: Callable[..., TrainingPlan]) -> None:
+    told = follow(plan(script=a_script(total_steps=9)), StopWithin(1))
+
+    assert (told.end, told.steps, told.checkpoints) == (RunEnd.USER_STOPPED, [], [])
+
+
+def test_a_stop_within_the_first_step_of_a_resumed_run_keeps_what_it_came_from(
+    plan: Callable[..., TrainingPlan],
+) -> None:
+    spec = {"script": a_script(total_steps=9)}
+    first = follow(plan("first", **spec, stop_at_step=5))
+
+    second = follow(plan("second", **spec, resume_dir=first.checkpoint_at(5)), StopWithin(1))
+
+    assert (second.end, second.done.step, second.checkpoints) == (RunEnd.USER_STOPPED, 5, [])
+
+
+def test_a_step_that_was_saved_before_the_stop_is_saved_again_as_the_last_one(
+    plan: Callable[..., TrainingPlan],
+) -> None:
+    spec = {"script": a_script({4: 0.01}, total_steps=9), "training": {"save_steps": 2}}
+    told = follow(plan(**spec | {"training": {"save_steps": 2, "eval_steps": 4}}), StopWithin(5))
+
+    assert [one.step for one in told.checkpoints] == [2, 4, 4]
+    before, last = told.checkpoints[1:]
+    assert (last.is_ordinary, last.is_best, last.eval_loss) == (True, True, 0.01)
+    # The agent may have left the first one out; if not, the store takes it for the same.
+    same = {path.name: path.read_bytes() for path in Path(before.path).iterdir()}
+    assert {path.name: path.read_bytes() for path in Path(last.path).iterdir()} == same
+
+
+def test_the_state_of_a_dropped_step_is_as_old_as_the_step_before(
+    plan: Callable[..., TrainingPlan],
+) -> None:
+    script = a_script(total_steps=9, steps={2: {"sleep_seconds": 5.0}})
+    told = follow(plan(script=script), StopWithin(4))
+
+    began = read_progress(plan(script=script).progress_file).running_began
+    assert told.checkpoints[0].snapshot_monotonic - began < told.steps[0].elapsed_seconds + 0.05
 
 
 def test_an_evaluation_cut_short_by_a_stop_is_made_up_for_on_resume(

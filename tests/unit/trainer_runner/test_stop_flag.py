@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +43,29 @@ def test_the_first_reason_stays(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], b'{"kind": "stop", "reason": "USER_STOPPED"}\n')
 
     assert first == flag.asked() == RunEnd.DEADLINE_REACHED
+
+
+def test_a_step_that_is_paid_for_may_be_finished_and_no_longer(pipe: tuple[int, int]) -> None:
+    flag = StopFlag(pipe[0])
+    command = {"kind": "stop", "reason": "BUDGET_EXHAUSTED", "until": time.monotonic() + 600}
+
+    os.write(pipe[1], json.dumps(command).encode() + b"\n")
+    before = flag.asked(), flag.asked_within_step()
+    os.write(pipe[1], json.dumps({**command, "until": time.monotonic()}).encode() + b"\n")
+
+    assert before == (RunEnd.BUDGET_EXHAUSTED, None)
+    assert flag.asked_within_step() == RunEnd.BUDGET_EXHAUSTED
+
+
+def test_a_stop_by_somebody_else_leaves_no_more_time(pipe: tuple[int, int]) -> None:
+    flag = StopFlag(pipe[0])
+    command = {"kind": "stop", "reason": "BUDGET_EXHAUSTED", "until": time.monotonic() + 600}
+    os.write(pipe[1], json.dumps(command).encode() + b"\n")
+    assert flag.asked_within_step() is None
+
+    os.write(pipe[1], b'{"kind": "stop", "reason": "USER_STOPPED"}\n')
+
+    assert flag.asked_within_step() == flag.asked() == RunEnd.BUDGET_EXHAUSTED
 
 
 def test_what_is_no_stop_is_passed_over(pipe: tuple[int, int]) -> None:

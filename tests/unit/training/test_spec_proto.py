@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.api.scheduler.v1 import job_pb2
 from lehr.training.canonical import spec_digest, spec_json
-from lehr.training.proto import SpecInvalid, parse_spec, spec_from_proto, spec_to_proto
+from lehr.training.proto import (
+    SPEC_BYTES_MAX,
+    SpecInvalid,
+    parse_spec,
+    spec_from_proto,
+    spec_to_proto,
+)
 
 LEAST: dict[str, Any] = {"name": "tune", "model": "smol", "dataset": "qa"}
 
@@ -92,6 +99,67 @@ def test_every_mistake_is_told_at_once_by_its_path() -> None:
 def test_a_script_that_is_none_is_refused(script: str) -> None:
     with pytest.raises(SpecInvalid, match="script"):
         spec_from_proto(job_pb2.JobSpec(**LEAST, script_json=script))
+
+
+@pytest.mark.parametrize("script", ["[" * 100_000, '{"steps":' * 100_000])
+def test_a_script_that_is_nested_without_end_is_refused(script: str) -> None:
+    with pytest.raises(SpecInvalid, match="script_json is nested too deeply"):
+        spec_from_proto(job_pb2.JobSpec(**LEAST, script_json=script))
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"backup_tiers": [str(number) for number in range(17)]}, "backup_tiers"),
+        ({"adapter": {"target_modules": ["q"] * 65}}, "adapter.target_modules"),
+        ({"script_json": " " * (SPEC_BYTES_MAX + 1)}, "spec"),
+    ],
+)
+def test_a_flood_is_refused_before_it_is_read(
+    more: dict[str, Any], field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = json_format.ParseDict(LEAST | more, job_pb2.JobSpec())
+    monkeypatch.delattr(json_format, "MessageToDict")
+
+    with pytest.raises(SpecInvalid, match="give at most") as refused:
+        spec_from_proto(message)
+
+    assert [one.field for one in refused.value.fields] == [field]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tier", "t" * 64),
+        ("method", "m" * 64),
+        ("backup_tiers", ["t" * 64]),
+        ("backup_tiers", [f"t{number}" for number in range(17)]),
+        ("adapter", {"target_modules": ["q"] * 65}),
+        ("adapter", {"target_modules": ["q\0"]}),
+        ("adapter", {"target_modules": "q" * 201}),
+        ("training", {"num_train_epochs": 1e10}),
+        ("training", {"warmup_steps": 2**31}),
+        ("training", {"eval_steps": 2**31}),
+        ("training", {"save_steps": 2**31}),
+        ("data", {"max_train_samples": 2**31}),
+        ("data", {"max_eval_samples": 2**31}),
+        ("script", {"steps": {number: {} for number in range(10_001)}}),
+        ("script", {"steps": {1: {"print_bytes_base64": "a\0"}}}),
+    ],
+)
+def test_what_is_too_much_or_no_text_is_refused_by_its_path(field: str, value: Any) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_spec(LEAST | {field: value})
+
+    assert all(one.field.startswith(field) for one in refused.value.fields)
+
+
+def test_of_a_flood_of_mistakes_the_first_are_told_and_how_many_more() -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        parse_spec(LEAST | {f"odd_{number}": 1 for number in range(1000)})
+
+    assert len(refused.value.fields) == 51
+    assert refused.value.fields[-1].description == "has 950 more mistakes"
 
 
 def test_a_pattern_of_modules_does_not_become_a_list_silently() -> None:

@@ -15,7 +15,7 @@ from services.trainer_runner.folders import Resumed
 from services.trainer_runner.trainer.adapters import Adapter
 from services.trainer_runner.trainer.environment import Environment
 from services.trainer_runner.trainer.methods.sft import AnswerTrainer
-from services.trainer_runner.trainer.state import load_random
+from services.trainer_runner.trainer.state import RandomState, load_random
 
 
 class RunEnded(Exception):  # noqa: N818 - no error: it leaves the library's loop
@@ -44,6 +44,15 @@ class TorchBackend:
         self._environment = environment
         self._facts = facts
         self.num_tokens = 0
+        self._random = RandomState.now()
+
+    def begin_step(self) -> None:
+        """Remember what the next step draws from, for it may be dropped."""
+        self._random = RandomState.now()
+
+    def drop_step(self) -> None:
+        """Take back what the passes of a step drew; gradients are no part of any checkpoint."""
+        self._random.restore()
 
     def evaluate(self, go_on: Callable[[], bool]) -> float | None:
         """Return the mean loss of the validation rows' answers."""
@@ -99,8 +108,13 @@ class CourseCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         self._trainer.batches.epoch = state.global_step // self._steps_per_epoch
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A pass of several that make a step."""
+        """Obey a stop between two passes of a step."""
         self._course.passed()
+        self._end_if_told(self._course.within_step(self._backend))
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Obey a stop as long as the step has not changed the model."""
+        self._end_if_told(self._course.within_step(self._backend))
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any
@@ -127,6 +141,10 @@ class CourseCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         self._go_on_or_end(self._course.after_step(self._backend, done))
 
     def _go_on_or_end(self, ending: Ending | None) -> None:
+        self._end_if_told(ending)
+        self._backend.begin_step()
+        self._step_began = time.monotonic()
+
+    def _end_if_told(self, ending: Ending | None) -> None:
         if ending is not None:
             raise RunEnded(ending)
-        self._step_began = time.monotonic()
