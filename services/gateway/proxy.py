@@ -35,8 +35,9 @@ ROUTES: Mapping[str, str] = {
     "lehr.api.gateway.v1.GatewayService": "gateway",
 }
 
-REQUEST_BYTES_MAX = 1024 * 1024
-"""Largest request from outside; answers, and what services tell each other, may be larger."""
+REQUEST_BYTES_MAX = (1024 + 64) * 1024
+"""Largest request from outside: a chunk of an upload is 1 MiB and a few bytes. Answers, and what
+services tell each other, may be larger."""
 
 PUBLIC_OPTIONS = (
     *(option for option in SERVER_OPTIONS if option[0] != "grpc.max_receive_message_length"),

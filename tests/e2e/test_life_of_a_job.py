@@ -90,7 +90,8 @@ async def test_numbers_that_are_not_finite_arrive_exactly(world: World) -> None:
 
 
 async def test_events_tell_the_whole_story_in_order(world: World) -> None:
-    job_id = await world.launch({"total_steps": 10})
+    # A job that is over before its node is next heard of goes from starting to finished.
+    job_id = await world.launch({"total_steps": 10, "step_seconds": 0.5})
     told: list[str] = []
 
     await world.rests(job_id)
