@@ -5,7 +5,6 @@ import base64
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -17,33 +16,17 @@ from lehr.client import AsyncClient
 from lehr.errors import PlatformError
 from lehr.stack.ports import LOOPBACK
 from tests.support.doors import FIRST_KEY
-from tests.support.hub_stub import HubStub, a_hub
+from tests.support.hub_stub import HubStub
 from tests.support.importing import (
     FREE,
     SECRET_KEY,
     TOKEN,
     a_name,
-    an_importing_catalog,
     rows,
     terms,
 )
 from tests.support.one_service import OneService
-from tests.support.servers import NatsForTests, ObjectsForTests
 from tests.support.stack import DatabaseForTests
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[HubStub]:
-    with a_hub() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def catalog(
-    database: DatabaseForTests, nats_server: NatsForTests, s3: ObjectsForTests, hub: HubStub
-) -> Iterator[OneService]:
-    with an_importing_catalog(database, nats_server, s3, hub) as running:
-        yield running
 
 
 async def test_a_credential_is_listed_by_name_and_belongs_to_its_project(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,33 +14,16 @@ from lehr.api.catalog.v1.hub_pb2 import HubSource
 from lehr.client import AsyncClient
 from lehr.egress import EgressRefused
 from lehr.errors import PlatformError
-from tests.support.hub_stub import HubStub, a_hub
+from tests.support.hub_stub import HubStub
 from tests.support.importing import (
     FREE,
     TOKEN,
     a_name,
-    an_importing_catalog,
     rows,
     terms,
 )
 from tests.support.one_service import OneService
-from tests.support.servers import NatsForTests, ObjectsForTests
-from tests.support.stack import DatabaseForTests
 from tests.support.targets import Target
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[HubStub]:
-    with a_hub() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def catalog(
-    database: DatabaseForTests, nats_server: NatsForTests, s3: ObjectsForTests, hub: HubStub
-) -> Iterator[OneService]:
-    with an_importing_catalog(database, nats_server, s3, hub) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

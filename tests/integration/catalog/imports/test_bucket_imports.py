@@ -1,7 +1,6 @@
 """Imports from buckets, and addresses that are refused (SE-03)."""
 
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,32 +11,15 @@ from lehr.client import AsyncClient
 from lehr.egress import EgressRefused
 from lehr.errors import PlatformError
 from lehr.objects import ObjectStore
-from tests.support.hub_stub import HubStub, a_hub
 from tests.support.importing import (
     SECRET_KEY,
     a_name,
-    an_importing_catalog,
     rows,
     terms,
 )
-from tests.support.one_service import OneService
 from tests.support.servers import NatsForTests, ObjectsForTests
 from tests.support.stack import DatabaseForTests
 from tests.support.targets import Target
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[HubStub]:
-    with a_hub() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def catalog(
-    database: DatabaseForTests, nats_server: NatsForTests, s3: ObjectsForTests, hub: HubStub
-) -> Iterator[OneService]:
-    with an_importing_catalog(database, nats_server, s3, hub) as running:
-        yield running
 
 
 @pytest.fixture
