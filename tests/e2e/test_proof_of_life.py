@@ -167,9 +167,9 @@ async def billed(story: Story) -> tuple[int, int]:
 
 
 async def price_of(world: World, seconds: int) -> int:
-    """Return what so many seconds of one GPU cost, rounded once, in micros."""
+    """Return what so many seconds of one GPU cost, rounded down once, in micros."""
     [rate] = (await world.client.billing.quote([TIER])).rates
-    return (seconds * rate.price_per_gpu_hour.micros + 1800) // 3600
+    return seconds * rate.price_per_gpu_hour.micros // 3600
 
 
 @pytest.mark.parametrize(

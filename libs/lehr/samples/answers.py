@@ -92,7 +92,9 @@ class _Finder:
             raise _hides("it has generation marks, but marks no answer of this chat")
         self._check(self._answers[-1], spans[-1])
         if len(spans) != len(self._answers):
-            return Answers(text=self._text, spans=tuple(spans))
+            # Which mark belongs to which answer is not known; what has no mark is not trained.
+            unmarked = max(len(self._answers) - len(spans), 0)
+            return Answers(text=self._text, spans=tuple(spans), hidden_count=unmarked)
         return self._answered(dict(zip(self._answers, spans, strict=True)))
 
     def turn_by_turn(self) -> Answers:

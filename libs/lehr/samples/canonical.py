@@ -72,12 +72,17 @@ def read_canonical(path: Path) -> Iterator[Located]:
     Raises:
         EOFError: the file is cut off; rows before the cut have been given.
     """
+    return map(from_line, lines_at_rest(path))
+
+
+def lines_at_rest(path: Path) -> Iterator[bytes]:
+    """Yield the lines of such a file, without their ends; raises as ``read_canonical``."""
     with path.open("rb") as file:
         rest: list[bytes] = []
         for piece in _decompressed(file):
             *lines, last = piece.split(b"\n")
             for line in lines:
-                yield from_line(b"".join([*rest, line]))
+                yield b"".join([*rest, line])
                 rest = []
             rest.append(last)
         if any(rest):

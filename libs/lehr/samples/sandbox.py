@@ -159,19 +159,24 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Call what a template calls, unless it is a text's method that would build too much."""
         text = getattr(called, "__self__", None)
         if isinstance(text, str):
-            _look_at_method(text, getattr(called, "__name__", ""), args)
+            args = _look_at_method(text, getattr(called, "__name__", ""), args)
         return super().call(context, called, *args, **kwargs)
 
 
-def _look_at_method(text: str, name: str, args: tuple[Any, ...]) -> None:
+def _look_at_method(text: str, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments with which a text's method may be called."""
     if name in _PADDING:
         _refuse_widths(args)
     elif name == "replace" and len(args) >= 2:
         _BUDGET.get().build(len(text) + text.count(args[0]) * len(args[1]))
     elif name == "join" and args:
-        _BUDGET.get().build(sum(len(str(part)) + len(text) for part in args[0]))
+        # What is joined may be read only once.
+        parts = list(args[0])
+        _BUDGET.get().build(sum(len(str(part)) + len(text) for part in parts))
+        return parts, *args[1:]
     elif name == "translate":
         raise TemplateTooExpensive("it may not translate characters")
+    return args
 
 
 def _refuse_widths(args: Iterable[Any]) -> None:

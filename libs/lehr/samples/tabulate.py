@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from lehr.errors import InvalidArgument
-from lehr.samples.canonical import Located, from_line
+from lehr.samples.canonical import Located, from_line, lines_at_rest
 from lehr.samples.rows import KEY_BYTES
 from lehr.samples.table import TableWriter, TokenTable, segment_count
 from lehr.samples.tokens import RowTokens, SampleTokenizer
 
 BATCH_BYTES = 1 << 20
 """Text that is tokenised in one go; a batch ends with the row that reaches it."""
-_READ_BYTES = 1 << 20
 
 
 def line_batches(path: Path) -> Iterator[list[bytes]]:
     """Yield the lines of a file of canonical rows in batches of about ``BATCH_BYTES``."""
-    with path.open("rb") as file:
-        plain = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        with io.BufferedReader(plain, _READ_BYTES) as lines:
-            while batch := lines.readlines(BATCH_BYTES):
-                yield batch
+    batch: list[bytes] = []
+    size_bytes = 0
+    for line in lines_at_rest(path):
+        batch.append(line)
+        size_bytes += len(line)
+        if size_bytes >= BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
 
 
 def tabulate_lines(lines: Sequence[bytes], tokenizer: SampleTokenizer) -> TokenTable:

@@ -62,8 +62,8 @@ class SourceAway(FailedPrecondition):
     reason = "SOURCE_AWAY"
 
 
-class DiskFull(Unavailable):
-    """The catalog's disk has no room for what is asked for."""
+class DiskFull(FailedPrecondition):
+    """The catalog's disk has no room for what is asked for; nobody can wait for that."""
 
     reason = "DISK_FULL"
 

@@ -163,7 +163,7 @@ async def begin_validation(shelves: Shelves, entry: Entry) -> None:
     if missing:
         file, parts = next(iter(missing.items()))
         if entry.refusal:
-            raise UploadIncomplete(file.name, entry.refusal)
+            raise _differed(entry)
         left = sum(part.size_bytes for part in parts)
         raise UploadIncomplete(file.name, f"has not arrived: {left} bytes of it are missing")
     async with shelves.db.transaction() as conn:
@@ -172,6 +172,12 @@ async def begin_validation(shelves: Shelves, entry: Entry) -> None:
         elif isinstance(entry, Dataset):
             await entries.begin_dataset(conn, entry)
     shelves.bell.ring()
+
+
+def _differed(entry: Entry) -> UploadIncomplete:
+    """Return why an upload has to be sent again; the file's name is the first word of that."""
+    name, _, why = entry.refusal.partition(" ")
+    return UploadIncomplete(name, why)
 
 
 async def settled(shelves: Shelves, *, caller: Caller, entry_id: str, noun: Noun) -> Entry:
@@ -196,7 +202,7 @@ async def settled(shelves: Shelves, *, caller: Caller, entry_id: str, noun: Noun
         if entry.state in TOLD:
             return entry
         if entry.state is EntryState.UPLOADING and entry.refusal:
-            raise UploadIncomplete(entry.files[0].name, entry.refusal)
+            raise _differed(entry)
         if entry.state not in WORKED_ON or loop.time() + pause > give_up_at:
             return entry
         await asyncio.sleep(pause)

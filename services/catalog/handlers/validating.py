@@ -107,7 +107,9 @@ async def await_again(shelves: Shelves, entry: Entry, work: Work, wrong: UploadD
     # The parts go first: what is seen uploading again must not look complete.
     at = entry.files.index(wrong.file)
     await remove_objects(shelves, [f"{entry.uploads_prefix}{at}/"])
-    await _move(shelves, entry, work, refusal=wrong.why, state=EntryState.UPLOADING)
+    await _move(
+        shelves, entry, work, refusal=f"{wrong.file.name} {wrong.why}", state=EntryState.UPLOADING
+    )
 
 
 async def _move(

@@ -178,3 +178,35 @@ def test_without_packing_each_sample_has_a_row(tokenizer: SampleTokenizer) -> No
     data = prepared([a_row("q", "a"), a_row("p", "b")], tokenizer, validation_split=0)
 
     assert (data.packs, data.row_count, data.facts.packed_rows) == ((), 2, 0)
+
+
+def rows_of_lengths(*counts: tuple[int, int]) -> list[Row]:
+    """Return so many rows of so many tokens each, no two alike."""
+    rows = []
+    for count, tokens in counts:
+        # Start, two role marks and two ends surround question and answer.
+        rows += [
+            a_row(f"{number:03}", "x" * (tokens - 8))
+            for number in range(len(rows), len(rows) + count)
+        ]
+    return rows
+
+
+LONG_TAIL = ((90, 200), (5, 900), (5, 5000))
+
+
+def test_a_chosen_length_is_the_one_that_is_used(tmp_path: Path) -> None:
+    roomy = SampleTokenizer.load(write_toy_model(tmp_path, context=32768))
+
+    data = prepared(rows_of_lengths(*LONG_TAIL), roomy, max_length=3000, validation_split=0)
+
+    counts = data.facts.train
+    assert (counts.affected, counts.longest, counts.samples) == (5, 5000, 100)
+    assert sorted(set(data.train.lengths.tolist())) == [200, 900, 3000]
+
+
+def test_a_long_tail_does_not_allow_a_length_beyond_the_context(tmp_path: Path) -> None:
+    model = SampleTokenizer.load(write_toy_model(tmp_path, context=2048))
+
+    with pytest.raises(InvalidArgument, match="use at most 2048"):
+        prepared(rows_of_lengths(*LONG_TAIL), model, max_length=4096)

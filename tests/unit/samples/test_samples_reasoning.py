@@ -173,3 +173,18 @@ def test_a_tool_call_before_the_last_question_keeps_its_place() -> None:
     found = find_answers(ChatTemplate(calling, special_tokens={}), messages)
 
     assert trained(found) == ["[now]</s>", "noon</s>", "<think>\n\n</think>\n\nok</s>"]
+
+
+def test_answers_without_a_mark_are_counted_where_a_template_marks_only_some() -> None:
+    last_only = (
+        "{% for message in messages %}{{ '<|' ~ message.role ~ '|>' }}"
+        "{% if message.role == 'assistant' and loop.last %}"
+        "{% generation %}{{ message.content ~ '</s>' }}{% endgeneration %}"
+        "{% else %}{{ message.content ~ '</s>' }}{% endif %}{% endfor %}"
+    )
+
+    found = answers_of(
+        last_only, ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")
+    )
+
+    assert (trained(found), found.hidden_count) == (["d</s>"], 1)

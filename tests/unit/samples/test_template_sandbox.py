@@ -79,13 +79,15 @@ def test_ordinary_text_is_joined_as_jinja_joins_it() -> None:
         "{{ 'a' ~ 1 ~ none ~ true }}|{{ 'x' + 'y' }}|{{ 2 ** 3 }}|{{ 'ab' * 2 }}|{{ '%s!' % 'z' }}"
         "|{{ ['p', 'q'] | join('-') }}|{{ 'a.b' | replace('.', '!') }}|{{ 'k' | center(3) }}"
         "|{{ 'a\nb' | indent(2) }}|{{ ', '.join(['m', 'n']) }}|{{ '{}-{}'.format(1, 2) }}"
+        "|{{ ', '.join(messages | map(attribute='role')) }}"
         "|{{ [1, 2] | slice(2) | list }}|{{ messages | map(attribute='role') | join(',') }}"
     )
 
     shown = ChatTemplate(source, special_tokens={}).render(CHAT)
 
     assert shown == (
-        "a1NoneTrue|xy|8|abab|z!|p-q|a!b| k |a\n  b|m, n|1-2|[[1], [2]]|user,assistant"
+        "a1NoneTrue|xy|8|abab|z!|p-q|a!b| k |a\n  b|m, n|1-2|user, assistant"
+        "|[[1], [2]]|user,assistant"
     )
 
 
