@@ -129,17 +129,17 @@ async def test_a_dataset_whose_bytes_differ_is_never_trained_on(
     [key] = [
         one.key
         for one in await objects.list(f"datasets/{TENANT}/")
-        if dataset.dataset_id in one.key and one.key.endswith(".jsonl")
+        if dataset.dataset_id in one.key and one.key.endswith("/rows.jsonl.zst")
     ]
     good = await spoil(objects, key)
 
     await world.client.jobs.stop(before)
-    await eventually(lambda: waits(world, "rows.jsonl is not what its listing says"))
+    await eventually(lambda: waits(world, "rows.jsonl.zst is not what its listing says"))
     if heals:
         await objects.put_bytes(key, good)
         await ends_well(world, job_id, steps=10, runs=1)
         return
-    await is_given_up(world, job_id, "rows.jsonl is not what its listing says", runs=2)
+    await is_given_up(world, job_id, "rows.jsonl.zst is not what its listing says", runs=2)
     assert (await world.settled(job_id)).total.micros == 0
     await has_whole_checkpoints(world, job_id)
 

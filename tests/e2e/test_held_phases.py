@@ -133,10 +133,13 @@ async def test_a_stop_while_the_start_is_held_open_leaves_nothing(
 
 
 async def test_a_stop_while_the_model_loads_leaves_nothing(world: World) -> None:
+    # Plans are made before: they read the rows that S3 holds.
+    loading = await world.client.jobs.plan(world.spec(SLOW, name="loading"))
+    following = await world.client.jobs.plan(world.spec(QUICK, name="next"))
     world.stack.pause("s3")
     try:
-        job_id = await world.launch(SLOW, name="loading")
-        next_id = await world.launch(QUICK, name="next")
+        job_id = await world.launch_planned(loading.plan_digest)
+        next_id = await world.launch_planned(following.plan_digest)
         await eventually(lambda: is_preparing(world, job_id))
         await asyncio.sleep(1)
         stopping = await world.client.jobs.stop(job_id)

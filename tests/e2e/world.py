@@ -53,6 +53,13 @@ class World:
         )
         return job.job_id
 
+    async def launch_planned(self, plan_digest: str) -> str:
+        """Launch a plan and return the job's id."""
+        job = await self.client.jobs.create(
+            plan_digest, max_cost=MAX_COST, max_duration=timedelta(hours=1)
+        )
+        return job.job_id
+
     async def launch_real(self, spec: Mapping[str, Any]) -> str:
         """Launch a job that really trains and return its id."""
         job = await self.client.jobs.create(

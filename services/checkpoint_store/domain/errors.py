@@ -5,7 +5,7 @@ from itertools import islice
 
 from lehr.errors import FailedPrecondition, NotFound, Stale
 
-_WHY_MAX, _STEPS_MAX = 5, 50
+_WHY_MAX, _STEPS_MAX = 3, 50
 
 
 class CheckpointNotFound(NotFound):

@@ -280,8 +280,8 @@ async def test_a_refusal_over_very_many_checkpoints_still_reaches_its_caller(sto
         await story.find()
 
     assert refused.value.reason == "NO_CHECKPOINT_VERIFIES"
-    assert "likewise steps 65, 64" in refused.value.message
-    assert refused.value.message.endswith("and 15 more")
+    assert "likewise steps 67, 66" in refused.value.message
+    assert refused.value.message.endswith("and 17 more")
 
 
 async def test_weights_alone_are_nothing_to_resume_from(story: Story) -> None:
