@@ -105,7 +105,8 @@ async def test_two_replicas_never_validate_the_same_at_once(
     point = "catalog.validate.claimed"
     with a_service("catalog", catalog_variables) as other:
         for replica in (catalog, other):
-            plans.arm(replica.faults, point, action="delay", seconds=0.3, times=None)
+            # Longer in all than the other replica takes to look for work.
+            plans.arm(replica.faults, point, action="delay", seconds=1.0, times=None)
         uploads = []
         for number in range(12):
             (tmp_path / str(number)).mkdir()
