@@ -206,6 +206,8 @@ def main() -> None:
     os.dup2(2, 1)
     request = wire.decode(sys.stdin.buffer.readline())
     guard = Guard.parse(request["allowed"])
+    if request.get("allow_pickle"):
+        _load_what_reads_pickles()
     enforce(guard)
     child = Child(request, guard, out)
     try:
@@ -215,6 +217,12 @@ def main() -> None:
         with contextlib.suppress(BrokenPipeError):
             out.write(wire.encode(wire.refusal(error, hidden=child.hidden)))
             out.flush()
+
+
+def _load_what_reads_pickles() -> None:
+    """Import torch while nothing is guarded: with CUDA, it asks ``ldconfig`` for libraries."""
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401, PLC0415 - large, and only pickles need it.
 
 
 def _connect_through(guard: Guard) -> None:
