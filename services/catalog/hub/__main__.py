@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -83,7 +83,7 @@ class Child:
         return repositories.files_of(info), found
 
     def _resolve_model(self) -> None:
-        from services.catalog.domain.imports import model_files  # noqa: PLC0415 - see the module.
+        from services.catalog.domain.choosing import model_files  # noqa: PLC0415 - see the module.
 
         files, found = self._look("model")
         version = f"{self._request['source']['repo_id']}@{found['commit']}"
@@ -106,12 +106,12 @@ class Child:
         self.say(answer={**found, "files": [asdict(one) for one in files]})
 
     def _resolve_bucket(self) -> None:
-        from services.catalog.domain.imports import check_tables, named  # noqa: PLC0415
+        from services.catalog.domain.choosing import dataset_files  # noqa: PLC0415
         from services.catalog.hub import buckets  # noqa: PLC0415 - see the module.
 
         source = self._request["source"]
         files = buckets.listed(buckets.client(source, self._secret, self._guard), source)
-        self.say(answer={"files": [asdict(one) for one in named(check_tables(files))]})
+        self.say(answer={"files": [asdict(one) for one in dataset_files(files)]})
 
     def _fetch_repository(self) -> None:
         from services.catalog.hub import downloads  # noqa: PLC0415 - see the module.
@@ -137,27 +137,35 @@ class Child:
         )
 
     def _fetch(self, get: Callable[[Any, Path], tuple[Path, str]]) -> None:
+        from services.catalog.domain.choosing import arrivals  # noqa: PLC0415 - see the module.
         from services.catalog.hub.downloads import by_path  # noqa: PLC0415 - see the module.
+        from services.catalog.hub.packing import Pack  # noqa: PLC0415 - see the module.
 
         files = by_path(self._request["files"])
         # Tensors that shared memory in a pickle are written one by one.
-        longest = 2 * max(file.size_bytes for file in files) + _SPARE_BYTES
+        longest = 2 * max(arrivals(files).values()) + _SPARE_BYTES
         # A server that sends without end fills no disk.
         resource.setrlimit(resource.RLIMIT_FSIZE, (longest, longest))
         folder = Path.cwd() / "files"
         folder.mkdir()
-        for file in files:
-            if self._ahead == _AHEAD:
-                self._await_parent()
-            path, sha256 = get(file, folder)
-            size = path.stat().st_size
-            self.say(
-                file={"name": file.name, "path": str(path), "sha256": sha256, "size_bytes": size}
-            )
-            self._ahead += 1
+        with Pack(folder) as pack:
+            for file in files:
+                if file.pack:
+                    pack.add(file.path, get(file, folder)[0])
+                else:
+                    self._hand_over(file.name, *get(file, folder))
+        if pack.is_used:
+            self._hand_over(files[-1].pack, pack.path, pack.sha256())
         while self._ahead:
             self._await_parent()
         self.say(answer={})
+
+    def _hand_over(self, name: str, path: Path, sha256: str) -> None:
+        size = path.stat().st_size
+        self.say(file={"name": name, "path": str(path), "sha256": sha256, "size_bytes": size})
+        self._ahead += 1
+        if self._ahead == _AHEAD:
+            self._await_parent()
 
     def _await_parent(self) -> None:
         if sys.stdin.buffer.readline() != wire.MORE:
@@ -184,7 +192,7 @@ class Child:
 
 def _safe(fetched: tuple[Path, str], path: str) -> tuple[Path, str]:
     """Return a fetched file, or what it was turned into where it is a pickle."""
-    from services.catalog.domain.imports import is_pickled  # noqa: PLC0415 - see the module.
+    from services.catalog.domain.choosing import is_pickled  # noqa: PLC0415 - see the module.
     from services.catalog.hub.downloads import digests_of  # noqa: PLC0415 - see the module.
     from services.catalog.hub.pickles import to_safetensors  # noqa: PLC0415 - see the module.
 
@@ -206,8 +214,7 @@ def main() -> None:
     os.dup2(2, 1)
     request = wire.decode(sys.stdin.buffer.readline())
     guard = Guard.parse(request["allowed"])
-    if request.get("allow_pickle"):
-        _load_what_reads_pickles()
+    _load_what_reads(request.get("files", ()))
     enforce(guard)
     child = Child(request, guard, out)
     try:
@@ -219,10 +226,13 @@ def main() -> None:
             out.flush()
 
 
-def _load_what_reads_pickles() -> None:
+def _load_what_reads(files: Sequence[Mapping[str, Any]]) -> None:
     """Import torch while nothing is guarded: with CUDA, it asks ``ldconfig`` for libraries."""
-    with contextlib.suppress(ImportError):
-        import torch  # noqa: F401, PLC0415 - large, and only pickles need it.
+    from services.catalog.domain.choosing import is_pickled  # noqa: PLC0415 - see the module.
+
+    if any(is_pickled(file["path"]) for file in files):
+        with contextlib.suppress(ImportError):
+            import torch  # noqa: F401, PLC0415 - large, and only pickles need it.
 
 
 def _connect_through(guard: Guard) -> None:
