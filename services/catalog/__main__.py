@@ -7,9 +7,9 @@ from pathlib import Path
 from lehr.api.catalog.v1.catalog_pb2_grpc import add_CatalogServiceServicer_to_server
 from lehr.process import Process, run
 from services.catalog.cache import FileCache
+from services.catalog.handlers.shelves import Shelves
 from services.catalog.handlers.sweeping import sweep
 from services.catalog.handlers.training import Tokens
-from services.catalog.handlers.uploads import Shelves
 from services.catalog.hub.calling import Hub
 from services.catalog.scratch import scratch_folder
 from services.catalog.servicer import POLICY, Servicer
@@ -76,6 +76,7 @@ def _sources(settings: Settings, scratch: Path) -> Sources:
         vault=Vault("" if secret_key is None else secret_key.get_secret_value()),
         bytes_max=settings.import_bytes_max,
         time_limit=settings.import_lifetime,
+        first_wait=settings.import_wait,
         allow_pickle=frozenset(filter(None, map(str.strip, settings.allow_pickle.split(",")))),
     )
 

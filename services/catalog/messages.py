@@ -12,10 +12,20 @@ from lehr.api.catalog.v1.hub_pb2 import Credential
 from lehr.api.catalog.v1.upload_pb2 import PartLink, UploadFile
 from lehr.api.common.v1.common_pb2 import FileLink
 from lehr.samples.prepare import warnings_of
-from services.catalog.domain.entries import WORKED_ON, Dataset, Entry, EntryState, File, Model
-from services.catalog.handlers.training import Lengths, Preview, Resolved
-from services.catalog.handlers.uploads import Link, Missing
+from services.catalog.domain.entries import (
+    WORKED_ON,
+    Dataset,
+    Entry,
+    EntryState,
+    File,
+    Model,
+    RowProblem,
+)
+from services.catalog.handlers.shelves import Link
+from services.catalog.handlers.training import Lengths, Resolved
+from services.catalog.handlers.uploads import Missing
 from services.catalog.storage.imports import StoredCredential
+from services.catalog.tokens.looking import Preview
 
 PERCENTILES = (50, 75, 90, 95, 99, 100)
 BINS = 20
@@ -72,7 +82,7 @@ def model(found: Model) -> pb.Model:
         source=_source(found),
         license_acknowledged_by=found.acknowledged_by,
         facts=ParseDict(dict(found.facts), ModelFacts(), ignore_unknown_fields=True),
-        refusal=found.refusal if found.state is EntryState.REFUSED else "",
+        refusal=found.refusal if found.state is EntryState.REFUSED else found.waits_for,
         progress=_progress(found),
     )
 
@@ -96,7 +106,7 @@ def dataset(found: Dataset) -> pb.Dataset:
                 is_error=one.is_error,
                 file=one.file,
             )
-            for one in found.problems
+            for one in (*found.problems, *_waiting(found))
         ],
         create_time=_timestamp(found),
         state=_state(found),
@@ -109,6 +119,15 @@ def dataset(found: Dataset) -> pb.Dataset:
         image_row_count=found.image_row_count,
         layouts=found.layouts,
     )
+
+
+def _waiting(found: Dataset) -> list[RowProblem]:
+    if not found.waits_for:
+        return []
+    told = RowProblem(
+        reason="PUT_OFF", description=found.waits_for, row_count=0, lines=(), is_error=False
+    )
+    return [told]
 
 
 def length_facts(found: Lengths) -> pb.LengthFacts:

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,20 +13,27 @@ from lehr.api.catalog.v1 import hub_pb2 as hub_pb
 from lehr.api.catalog.v1.upload_pb2 import UploadPartRequest, UploadPartResponse
 from lehr.api.common.v1.common_pb2 import Page
 from lehr.errors import InvalidArgument
+from lehr.ids import parse_id
 from lehr.rpc.auth import Caller, caller, tenant_of_caller
 from lehr.training.spec import JobSpec
 from services.catalog import messages
+from services.catalog.domain.entries import Dataset, Entry, Model
 from services.catalog.domain.imports import HubRepo, S3Prefix
 from services.catalog.domain.licenses import Terms
 from services.catalog.handlers import credentials, datasets, importing, models, uploads
+from services.catalog.handlers.entries import commit, get_entry, list_entries
+from services.catalog.handlers.removing import delete_entry
+from services.catalog.handlers.shelves import Shelves, file_links
 from services.catalog.handlers.training import PreviewRequest, Tokens
-from services.catalog.handlers.uploads import Shelves
+from services.catalog.handlers.waiting import in_time
 
 #: Which services may call what; everything else is for the gateway.
 POLICY = {
     "ResolveTraining": frozenset({"scheduler"}),
     "DownloadFiles": frozenset({"gateway", "trainer_runner"}),
 }
+
+E = TypeVar("E", bound=Entry)
 
 PAGE_SIZE = 50
 PAGE_SIZE_MAX = 500
@@ -56,38 +63,25 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def CommitModel(
         self, request: pb.CommitModelRequest, context: Any
     ) -> pb.CommitModelResponse:
-        model = await models.commit_model(
-            self._shelves, caller=_caller(), model_id=request.model_id
-        )
+        model = await commit(self._shelves, Model, caller=_caller(), entry_id=request.model_id)
         return pb.CommitModelResponse(model=messages.model(model))
 
     async def DeleteModel(
         self, request: pb.DeleteModelRequest, context: Any
     ) -> pb.DeleteModelResponse:
-        await uploads.delete_entry(
-            self._shelves, caller=_caller(), entry_id=request.model_id, noun="model"
-        )
+        await delete_entry(self._shelves, Model, caller=_caller(), entry_id=request.model_id)
         return pb.DeleteModelResponse()
 
     async def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.GetModelResponse:
-        model = await models.get_model(
-            self._shelves, caller=_caller(), model=request.model, ready=False
+        model = await get_entry(
+            self._shelves, Model, caller=_caller(), wanted=request.model, ready=False
         )
         return pb.GetModelResponse(model=messages.model(model))
 
     async def SearchModels(
         self, request: pb.SearchModelsRequest, context: Any
     ) -> pb.SearchModelsResponse:
-        limit = _page_size(request.page)
-        found = await models.search_models(
-            self._shelves,
-            caller=_caller(),
-            text=_contained(request.name_contains),
-            after=_after(request.page),
-            limit=limit + 1,
-        )
-        page = found[:limit]
-        token = _token(page[-1].name, page[-1].model_id) if len(found) > limit else ""
+        page, token = await self._page(Model, request)
         return pb.SearchModelsResponse(
             models=[messages.model(one) for one in page], next_page_token=token
         )
@@ -116,19 +110,21 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
         if first is None or first.WhichOneof("step") != "target":
             raise InvalidArgument("the first message of UploadPart must be the target")
         target = first.target
+        kind: type[Entry] = Model if target.entry_id.startswith("model_") else Dataset
+        wanted = parse_id(target.entry_id, kind.id_prefix)
         part = await uploads.take_part(
             self._shelves,
-            caller=_caller(),
-            target=(target.entry_id, target.file_name, target.number),
-            chunks=(message.chunk async for message in request_iterator),
+            await get_entry(self._shelves, kind, caller=_caller(), wanted=wanted, ready=False),
+            (target.file_name, target.number),
+            (message.chunk async for message in request_iterator),
         )
         return UploadPartResponse(size_bytes=part.size_bytes)
 
     async def CommitDataset(
         self, request: pb.CommitDatasetRequest, context: Any
     ) -> pb.CommitDatasetResponse:
-        dataset = await datasets.commit_dataset(
-            self._shelves, caller=_caller(), dataset_id=request.dataset_id
+        dataset = await commit(
+            self._shelves, Dataset, caller=_caller(), entry_id=request.dataset_id
         )
         return pb.CommitDatasetResponse(
             dataset=messages.dataset(dataset), is_accepted=dataset.is_ready
@@ -137,42 +133,32 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def DeleteDataset(
         self, request: pb.DeleteDatasetRequest, context: Any
     ) -> pb.DeleteDatasetResponse:
-        await uploads.delete_entry(
-            self._shelves, caller=_caller(), entry_id=request.dataset_id, noun="ds"
-        )
+        await delete_entry(self._shelves, Dataset, caller=_caller(), entry_id=request.dataset_id)
         return pb.DeleteDatasetResponse()
 
     async def InspectDataset(
         self, request: pb.InspectDatasetRequest, context: Any
     ) -> pb.InspectDatasetResponse:
         who = _caller()
-        dataset = await datasets.get_dataset(
-            self._shelves, caller=who, dataset=request.dataset, ready=False
+        dataset = await get_entry(
+            self._shelves, Dataset, caller=who, wanted=request.dataset, ready=False
         )
         answer = pb.InspectDatasetResponse(dataset=messages.dataset(dataset))
         if request.model:
-            lengths = await self._tokens.lengths(
+            counting = self._tokens.lengths(
                 caller=who,
                 dataset=dataset.dataset_id,
                 model=request.model,
                 chat_template=request.chat_template or None,
             )
+            lengths = await in_time(self._shelves, counting)
             answer.lengths.CopyFrom(messages.length_facts(lengths))
         return answer
 
     async def ListDatasets(
         self, request: pb.ListDatasetsRequest, context: Any
     ) -> pb.ListDatasetsResponse:
-        limit = _page_size(request.page)
-        found = await datasets.list_datasets(
-            self._shelves,
-            caller=_caller(),
-            text=_contained(request.name_contains),
-            after=_after(request.page),
-            limit=limit + 1,
-        )
-        page = found[:limit]
-        token = _token(page[-1].name, page[-1].dataset_id) if len(found) > limit else ""
+        page, token = await self._page(Dataset, request)
         return pb.ListDatasetsResponse(
             datasets=[messages.dataset(one) for one in page], next_page_token=token
         )
@@ -254,17 +240,19 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
             overlong=_overlong(request.overlong),
             chat_template=request.chat_template or None,
         )
-        found = await self._tokens.preview(caller=_caller(), wanted=wanted)
+        looking = self._tokens.preview(caller=_caller(), wanted=wanted)
+        found = await in_time(self._shelves, looking)
         return pb.PreviewSamplesResponse(samples=[messages.preview(one) for one in found])
 
     async def Recommend(self, request: pb.RecommendRequest, context: Any) -> pb.RecommendResponse:
-        lengths = await self._tokens.lengths(
+        counting = self._tokens.lengths(
             caller=_caller(),
             dataset=request.dataset,
             model=request.model,
             max_length=request.max_length,
             chat_template=request.chat_template or None,
         )
+        lengths = await in_time(self._shelves, counting)
         return pb.RecommendResponse(
             lengths=messages.length_facts(lengths), overlong_count=lengths.drop.affected
         )
@@ -274,17 +262,15 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> pb.DownloadFilesResponse:
         who, shelves = _caller(), self._shelves
         which = request.WhichOneof("which")
-        if which == "model":
-            model = await models.get_model(shelves, caller=who, model=request.model)
-            return pb.DownloadFilesResponse(
-                files=messages.links(models.model_links(shelves, model)), revision=model.revision
-            )
-        name = request.rows_of if which == "rows_of" else request.dataset
-        dataset = await datasets.get_dataset(shelves, caller=who, dataset=name)
-        links = datasets.dataset_links(shelves, dataset, caller=who, canonical=which == "rows_of")
         if which == "rows_of":
-            links += await self._tokens.links(dataset)
-        return pb.DownloadFilesResponse(files=messages.links(links), revision=dataset.revision)
+            rows = await get_entry(shelves, Dataset, caller=who, wanted=request.rows_of)
+            links = datasets.canonical_links(shelves, rows, caller=who)
+            links += await self._tokens.links(rows)
+            return pb.DownloadFilesResponse(files=messages.links(links), revision=rows.revision)
+        kind, wanted = (Model, request.model) if which == "model" else (Dataset, request.dataset)
+        entry = await get_entry(shelves, kind, caller=who, wanted=wanted)
+        links = file_links(shelves, entry)
+        return pb.DownloadFilesResponse(files=messages.links(links), revision=entry.revision)
 
     async def ResolveTraining(
         self, request: pb.ResolveTrainingRequest, context: Any
@@ -293,7 +279,25 @@ class Servicer(catalog_pb2_grpc.CatalogServiceServicer):
             spec = JobSpec.model_validate_json(request.spec_json)
         except ValidationError as error:
             raise InvalidArgument(f"spec_json is no job: {error.error_count()} mistakes") from None
-        return messages.resolved(await self._tokens.resolve(caller=_caller(), spec=spec))
+        resolving = self._tokens.resolve(caller=_caller(), spec=spec)
+        return messages.resolved(await in_time(self._shelves, resolving))
+
+    async def _page(
+        self, kind: type[E], request: pb.SearchModelsRequest | pb.ListDatasetsRequest
+    ) -> tuple[list[E], str]:
+        """Return a page of entries, and the token of the next one."""
+        limit = _page_size(request.page)
+        found = await list_entries(
+            self._shelves,
+            kind,
+            caller=_caller(),
+            text=_contained(request.name_contains),
+            after=_after(request.page),
+            limit=limit + 1,
+        )
+        page = found[:limit]
+        token = _token(page[-1].name, page[-1].entry_id) if len(found) > limit else ""
+        return page, token
 
 
 def _terms(request: pb.AddModelRequest | pb.AddDatasetRequest) -> Terms:

@@ -86,3 +86,7 @@ class Settings(ServiceSettings):
 
     import_lifetime: timedelta = timedelta(hours=6)
     """How long one import may take."""
+
+    import_wait: timedelta = timedelta(seconds=5)
+    """Before a source that is away is asked again; each further wait is four times as long, but
+    at most ten minutes, and after six tries in vain the import is refused."""

@@ -17,5 +17,7 @@ class Sources:
     """Largest sum of the files of one import."""
     time_limit: timedelta
     """How long one import may take."""
+    first_wait: timedelta = timedelta(seconds=5)
+    """Before a source that is away is asked again; later waits are longer."""
     allow_pickle: frozenset[str] = frozenset()
     """Versions, ``repo@commit``, whose weights may be pickles."""

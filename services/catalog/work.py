@@ -12,11 +12,12 @@ from lehr import faults
 from lehr.errors import PlatformError
 from lehr.ids import new_id
 from lehr.logs import bind_context, get_logger
-from services.catalog.domain.entries import Dataset, Entry, EntryState, Model, Reference
+from services.catalog.domain.entries import Entry, EntryState, Reference
 from services.catalog.domain.errors import ClaimLost
+from services.catalog.domain.imports import ASK_LATER, SourceAway, wait_before
 from services.catalog.handlers import importing, validating
 from services.catalog.handlers.claimed import Work
-from services.catalog.handlers.uploads import Shelves, remove_objects
+from services.catalog.handlers.shelves import Shelves, remove_objects
 from services.catalog.storage import claims, entries
 
 ATTEMPTS_MAX = 3
@@ -40,13 +41,13 @@ class Worker:
     async def work(self) -> None:
         """Do all that is there to do."""
         while True:
-            found = [await self._take(noun) for noun in claims.NOUNS]
+            found = [await self._take(kind) for kind in entries.KINDS]
             if not any(found):
                 return
 
-    async def _take(self, noun: claims.Noun) -> bool:
+    async def _take(self, kind: type[Entry]) -> bool:
         async with self._shelves.db.connection() as conn:
-            claim = await claims.take(conn, noun, new_id("worker"), self._lifetime)
+            claim = await claims.take(conn, kind, new_id("worker"), self._lifetime)
         if claim is None:
             return False
         work = Work(claim=claim)
@@ -105,12 +106,7 @@ class Worker:
         except validating.UploadDiffers as wrong:
             await validating.await_again(self._shelves, entry, work, wrong)
         except PlatformError as error:
-            if error.retryable:
-                self._log.warning("work_put_off", reason=error.reason, problem=str(error))
-                await self._release(work, PAUSE, counts=False)
-            else:
-                self._log.info("entry_refused", reason=error.reason, problem=str(error))
-                await validating.refuse(self._shelves, entry, work, str(error))
+            await self._failed(entry, work, error)
         except Exception:  # the edge: what one entry breaks must not end the process.
             self._log.exception("work_failed")
             if work.claim.attempts < ATTEMPTS_MAX:
@@ -119,22 +115,33 @@ class Worker:
                 await validating.refuse(self._shelves, entry, work, _given_up())
 
     async def _through(self, entry: Entry, work: Work) -> None:
-        if isinstance(entry, Model):
-            if entry.state is EntryState.IMPORTING:
-                entry = await importing.fetch_model(self._shelves, entry, work)
-            await validating.validate_model(self._shelves, entry, work)
-        elif isinstance(entry, Dataset):
-            if entry.state is EntryState.IMPORTING:
-                entry = await importing.fetch_dataset(self._shelves, entry, work)
-            await validating.validate_dataset(self._shelves, entry, work)
+        if entry.state is EntryState.IMPORTING:
+            entry = await importing.fetch(self._shelves, entry, work)
+        await validating.validate(self._shelves, entry, work)
+
+    async def _failed(self, entry: Entry, work: Work, error: PlatformError) -> None:
+        """Put an entry off, or refuse it where waiting does not help, or was of no help."""
+        pause: timedelta | None = PAUSE if error.retryable else None
+        why, is_source = str(error), isinstance(error, SourceAway)
+        if is_source:
+            # A file that arrived meanwhile has begun the count anew.
+            entry = await self._entry(work) or entry
+            pause = wait_before(entry.put_off_count + 1, self._shelves.sources.first_wait)
+        if pause is None:
+            why = f"{why}; {ASK_LATER}" if is_source else why
+            self._log.info("entry_refused", reason=error.reason, problem=why)
+            await validating.refuse(self._shelves, entry, work, why)
+            return
+        self._log.warning("work_put_off", reason=error.reason, problem=why)
+        # One that cannot be put off is taken again when its claim has run out.
+        with suppress(PlatformError):
+            async with self._shelves.db.connection() as conn:
+                await claims.put_off(conn, work.claim, pause, why, counts=is_source)
 
     async def _entry(self, work: Work) -> Entry | None:
-        claim = work.claim
-        where = (claim.tenant, claim.project, Reference(entry_id=claim.entry_id))
+        claim, reference = work.claim, Reference(entry_id=work.claim.entry_id)
         async with self._shelves.db.connection() as conn:
-            if claim.noun == "model":
-                return await entries.find_model(conn, *where)
-            return await entries.find_dataset(conn, *where)
+            return await entries.find(conn, claim.kind, claim.tenant, claim.project, reference)
 
     async def _tidy(self, work: Work) -> None:
         """Remove what was written for an entry that was deleted meanwhile."""

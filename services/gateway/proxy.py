@@ -4,25 +4,19 @@ Requests and responses are not decoded. A call may be unary or a stream; on the 
 a stream of one message, so one handler serves both. A stream lives no longer than its key.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import grpc
 import grpc.aio
 
-from lehr.errors import InvalidArgument, PlatformError, Unavailable
-from lehr.ids import event_uuid
+from lehr.errors import InvalidArgument, PlatformError
 from lehr.logs import get_logger
-from lehr.rpc.auth import TOKEN_KEY, ActingFor, Identity
-from lehr.rpc.client import CHANNEL_OPTIONS
-from lehr.rpc.context import REQUEST_ID_KEY, TRACEPARENT_KEY
 from lehr.rpc.server import SERVER_OPTIONS
 from lehr.rpc.translate import DETAILS_KEY, INTERNAL_MESSAGE, code_of, status_of
-from services.gateway.calls import Limits, streaming_paths
-from services.gateway.domain.keys import ApiKey, KeyRefused
-from services.gateway.handlers import KeyRing
+from services.gateway.admission import Admission
+from services.gateway.calls import streaming_paths
+from services.gateway.upstream import ServiceAway, Upstream, details_of, is_silence
 
 #: gRPC services that outside callers reach, and the process that serves each.
 ROUTES: Mapping[str, str] = {
@@ -44,13 +38,7 @@ PUBLIC_OPTIONS = (
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
 )
 
-LOOK_AGAIN_SECONDS_MIN = 0.5
-"""Least time between two looks at the key of a stream."""
-
-_PASSED_ON = (REQUEST_ID_KEY, TRACEPARENT_KEY)
-
 Context = Any  # grpc.aio.ServicerContext, which is generic in its stubs alone.
-Metadata = dict[str, Any]
 
 
 class ServiceUnknown(InvalidArgument):
@@ -59,35 +47,19 @@ class ServiceUnknown(InvalidArgument):
     reason = "SERVICE_UNKNOWN"
 
 
-class ServiceAway(Unavailable):
-    """The service behind the gateway does not answer."""
-
-    reason = "SERVICE_AWAY"
-
-
 class Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Serves every method of every service in ROUTES by forwarding it."""
 
-    def __init__(
-        self,
-        ring: KeyRing,
-        identity: Identity,
-        address_of: Callable[[str], str],
-        *,
-        limits: Limits,
-    ) -> None:
-        self._ring = ring
-        self._limits = limits
+    def __init__(self, admission: Admission, upstream: Upstream) -> None:
+        self._admission = admission
+        self._upstream = upstream
         self._streaming = streaming_paths(ROUTES)
-        self._identity = identity
-        self._address_of = address_of
-        self._channels: dict[str, grpc.aio.Channel] = {}
         self._log = get_logger()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """Return the handler of one call; gRPC asks for it by path."""
         path: str = handler_call_details.method
-        metadata: Metadata = dict(handler_call_details.invocation_metadata or ())
+        metadata: dict[str, Any] = dict(handler_call_details.invocation_metadata or ())
 
         # Written and not yielded: the end of its key must reach a stream while it waits to be read.
         async def forward(requests: Any, context: Context) -> None:
@@ -95,12 +67,9 @@ class Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                 await self._forward(path, metadata, requests, context)
             except grpc.aio.AioRpcError as error:
                 # A service said no; its words and details go on unchanged.
-                trailing: Any = error.trailing_metadata() or ()
-                details = tuple((name, value) for name, value in trailing if name == DETAILS_KEY)
-                if error.code() is grpc.StatusCode.UNAVAILABLE and not details:
-                    # No service said that; gRPC's own text holds addresses of the inside.
-                    await _abort(context, _away(path))
-                await context.abort(error.code(), error.details() or "", details)
+                if is_silence(error):
+                    await _abort(context, ServiceAway(ROUTES[_service_of(path)]))
+                await context.abort(error.code(), error.details() or "", details_of(error))
             except PlatformError as error:
                 await _abort(context, error)
             except grpc.aio.AbortError:
@@ -111,79 +80,26 @@ class Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
         return grpc.stream_stream_rpc_method_handler(forward)
 
-    async def close(self) -> None:
-        """Close the channels to the services."""
-        for channel in self._channels.values():
-            await channel.close(None)
-
     async def _forward(
-        self, path: str, metadata: Metadata, requests: Any, context: Context
+        self, path: str, metadata: dict[str, Any], requests: Any, context: Context
     ) -> None:
-        authorization = metadata.get("authorization")
-        key = await self._ring.resolve(authorization)
-        service, _, _ = path.removeprefix("/").rpartition("/")
-        name = ROUTES.get(service)
-        if name is None:
-            raise ServiceUnknown(f"there is no service {service}", service=service)
-        method = self._channel(name).stream_stream(path, _same, _same)
-        with self._limits.one(key.key_id, is_stream=path in self._streaming):
-            async with self._while_it_works(authorization):
-                call = method(
-                    requests,
-                    timeout=context.time_remaining(),
-                    metadata=self._metadata(key, metadata),
-                )
-                try:
-                    async for answer in call:
-                        await context.write(answer)
-                finally:
-                    call.cancel()
-
-    @asynccontextmanager
-    async def _while_it_works(self, authorization: str | None) -> AsyncIterator[None]:
-        """End the block with KeyRefused when its key is revoked or expires.
-
-        A key that cannot be looked up now is believed until it can.
-        """
-        task = cast("asyncio.Task[Any]", asyncio.current_task())
-        refused: list[KeyRefused] = []
-
-        async def look() -> None:
-            while not refused:
-                await asyncio.sleep(max(self._ring.cache_seconds, LOOK_AGAIN_SECONDS_MIN))
-                try:
-                    await self._ring.resolve(authorization)
-                except KeyRefused as refusal:
-                    refused.append(refusal)
-                except Unavailable:
-                    continue
-            task.cancel()
-
-        looking = asyncio.create_task(look(), name="look at the key again")
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not refused:
-                raise
-            task.uncancel()
-            raise refused[0] from None
-        finally:
-            looking.cancel()
-
-    def _metadata(self, key: ApiKey, metadata: Metadata) -> tuple[tuple[str, str], ...]:
-        acting = ActingFor(
-            principal=key.key_id, tenant=key.tenant, project=key.project, role=key.role
-        )
-        passed = {name: metadata[name] for name in _PASSED_ON if name in metadata}
-        passed.setdefault(REQUEST_ID_KEY, f"req_{event_uuid().hex}")
-        return ((TOKEN_KEY, self._identity.token(acting)), *passed.items())
-
-    def _channel(self, name: str) -> grpc.aio.Channel:
-        if name not in self._channels:
-            self._channels[name] = grpc.aio.insecure_channel(
-                self._address_of(name), options=CHANNEL_OPTIONS
+        is_stream = path in self._streaming
+        async with self._admission.one(metadata.get("authorization"), is_stream=is_stream) as key:
+            service = _service_of(path)
+            name = ROUTES.get(service)
+            if name is None:
+                raise ServiceUnknown(f"there is no service {service}", service=service)
+            method = self._upstream.channel(name).stream_stream(path, _same, _same)
+            call = method(
+                requests,
+                timeout=context.time_remaining(),
+                metadata=self._upstream.metadata(key, metadata),
             )
-        return self._channels[name]
+            try:
+                async for answer in call:
+                    await context.write(answer)
+            finally:
+                call.cancel()
 
 
 async def _abort(context: Context, error: PlatformError) -> None:
@@ -193,9 +109,8 @@ async def _abort(context: Context, error: PlatformError) -> None:
     )
 
 
-def _away(path: str) -> ServiceAway:
-    name = ROUTES[path.removeprefix("/").rpartition("/")[0]]
-    return ServiceAway(f"the {name} does not answer; try again in a moment", service=name)
+def _service_of(path: str) -> str:
+    return path.removeprefix("/").rpartition("/")[0]
 
 
 def _same(body: bytes) -> bytes:
@@ -206,7 +121,6 @@ class PublicServer:
     """The port for outside callers."""
 
     def __init__(self, proxy: Proxy, *, reflection: bool) -> None:
-        self._proxy = proxy
         self._server = grpc.aio.server(options=PUBLIC_OPTIONS)
         if reflection:
             _reflect(self._server)
@@ -225,7 +139,6 @@ class PublicServer:
     async def stop(self, *, grace: float) -> None:
         """Give calls in progress ``grace`` seconds, then cancel them."""
         await self._server.stop(grace)
-        await self._proxy.close()
 
 
 def _reflect(server: grpc.aio.Server) -> None:

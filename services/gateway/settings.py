@@ -15,6 +15,12 @@ class Settings(ServiceSettings):
     """Bind address of the gateway's own methods, forwarded to like those of any other service;
     ``listen`` is the address for outside callers."""
 
+    rest_listen: Listen = "127.0.0.1:0"
+    """Bind address of HTTP for outside callers; port 0 takes a free one, which the log tells."""
+
+    body_idle_seconds: float = Field(default=30.0, ge=0.1, le=600.0)
+    """How long the next bytes of a request's body are waited for."""
+
     bootstrap_key_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of a first key; it becomes an operator of tenant and project ``default``."""
 

@@ -14,6 +14,7 @@ from lehr.api.catalog.v1 import catalog_pb2, catalog_pb2_grpc
 from lehr.api.checkpoint_store.v1 import checkpoint_store_pb2, checkpoint_store_pb2_grpc
 from lehr.api.common.v1 import common_pb2
 from lehr.api.gpu_allocator.v1 import gpu_allocator_pb2, gpu_allocator_pb2_grpc
+from lehr.errors import Unavailable
 from lehr.money import Money
 from lehr.rpc.auth import acting_for
 from lehr.rpc.client import raises_platform_errors
@@ -30,6 +31,16 @@ RESOLVE_SECONDS = 60.0
 """Counting the tokens of a large dataset takes longer than other calls."""
 VERIFY_SECONDS = 300.0
 """Checkpoints are read to tell whether they verify, one after the other if they are broken."""
+
+
+_SILENT = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED.name, grpc.StatusCode.UNAVAILABLE.name})
+"""Reasons that gRPC gave, and no service."""
+
+
+class CatalogSilent(Unavailable):
+    """The catalog does not answer, or not in time."""
+
+    reason = "CATALOG_SILENT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +77,15 @@ class Peers:
     async def resolve(self, spec: JobSpec) -> Resolved:
         """Fix the revisions of a job and count its rows."""
         request = catalog_pb2.ResolveTrainingRequest(spec_json=spec_json(spec))
-        with raises_platform_errors():
-            found = await self._catalog.ResolveTraining(request, timeout=RESOLVE_SECONDS)
+        try:
+            with raises_platform_errors():
+                found = await self._catalog.ResolveTraining(request, timeout=RESOLVE_SECONDS)
+        except Unavailable as error:
+            if error.reason in _SILENT:
+                raise CatalogSilent(
+                    "the catalog did not answer what the job trains on; ask again in a moment"
+                ) from error
+            raise
         return _resolved(found)
 
     async def tiers(self) -> dict[str, Tier]:

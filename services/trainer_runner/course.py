@@ -251,6 +251,7 @@ class Course:
         return None
 
     def _go_on(self) -> bool:
+        faults.hit_sync("trainer.evaluate.batch")
         self._clock.advance()
         return self._asked() is None
 

@@ -79,14 +79,32 @@ async def test_only_evaluations_in_a_row_count_and_ties_keep_the_earlier(world: 
 async def test_numbers_that_are_not_finite_arrive_exactly(world: World) -> None:
     values = ["1.0", "NaN", "Infinity", "-Infinity", "0.5", "1e-320", "1e308"]
     steps = {number: {"loss": value} for number, value in enumerate(values, start=1)}
+    steps[2]["grad_norm"] = "NaN"
     job_id = await world.launch({"total_steps": 7, "steps": steps})
 
-    await world.rests(job_id)
+    job = await world.rests(job_id)
     found = await world.has_steps(job_id, 7)
+    streamed: dict[int, str] = {}
+    async for point in world.client.jobs.watch_metrics(job_id, names=["loss"]):
+        streamed[point.step] = point.value
+        if point.step == 7:
+            break
+    told: dict[int, str] = {}
+    since = job.create_time.ToDatetime()
+    async for event in world.client.events.tail(types=["lehr.run."], job_id=job_id, since=since):
+        json.dumps(event, allow_nan=False)
+        told |= {one["step"]: one["values"]["loss"] for one in event["data"].get("points", ())}
+        if 7 in told:
+            break
 
     assert [found[step] for step in (2, 3, 4)] == ["NaN", "Infinity", "-Infinity"]
     assert [float(found[step]) for step in (1, 5, 6, 7)] == [1.0, 0.5, 1e-320, 1e308]
-    assert "step 2" in await world.log(job_id)
+    assert await world.steps(job_id, "grad_norm") == {2: "NaN"}
+    assert streamed == found
+    assert [told[step] for step in (2, 3, 4)] == ["NaN", "Infinity", "-Infinity"]
+    log = await world.log(job_id)
+    assert "step 2: loss is nan, not a finite number" in log
+    assert "step 2: grad_norm is nan" in log
 
 
 async def test_events_tell_the_whole_story_in_order(world: World) -> None:

@@ -28,6 +28,31 @@ async def test_a_queued_job_stops_at_once_and_costs_nothing(world: World) -> Non
     await world.rests(running)
 
 
+async def test_of_three_that_wait_the_stopped_one_is_passed_over_and_the_others_keep_their_order(
+    world: World,
+) -> None:
+    busy = await world.launch(SLOW, name="busy")
+    await world.until(busy, lambda job: job.state == job_pb2.JOB_STATE_RUNNING)
+    first, second, third = [await world.launch({"total_steps": 20}, name=name) for name in "ABC"]
+
+    stopped = await world.client.jobs.stop(second)
+    passed = [job.state async for job in world.client.jobs.watch(second)]
+    await world.client.jobs.stop(busy)
+    ended = [await world.rests(job_id) for job_id in (busy, first, third)]
+    after = await world.client.jobs.get(second)
+
+    assert stopped.state == job_pb2.JOB_STATE_STOPPED
+    assert passed == [job_pb2.JOB_STATE_STOPPED]
+    assert (after.version, list(after.runs)) == (stopped.version, [])
+    assert not after.HasField("start_time")
+    assert await world.log(second) == ""
+    assert (await world.settled(second)).billed_seconds == 0
+    assert [job.end_reason for job in ended] == ["USER_STOPPED", "COMPLETED", "COMPLETED"]
+    ran = [(job.start_time.ToDatetime(), job.finish_time.ToDatetime()) for job in ended]
+    assert ran == sorted(ran)
+    await world.proves_clean()
+
+
 async def test_a_starting_job_stops_and_costs_nothing(world: World) -> None:
     job_id = await world.launch({**SLOW, "start_seconds": 60})
     await world.until(job_id, lambda job: job.state == job_pb2.JOB_STATE_STARTING)

@@ -30,6 +30,8 @@ def an_importing_catalog(
         "CATALOG_SECRET_KEY": secrets.token_hex(32),
         "CATALOG_IMPORT_BYTES_MAX": str(64 << 20),
         "CATALOG_CLAIM_LIFETIME": "PT3S",
+        # Six tries within half a minute.
+        "CATALOG_IMPORT_WAIT": "PT0.05S",
         **nats_server.variables,
         **s3.variables,
     }

@@ -49,8 +49,15 @@ class OneService:
     control: RunningPart
     port: int
     metrics_port: int
+    rest_port: int
+    """Of HTTP for outside callers, which only a gateway serves."""
     faults: Path
     log: Path
+
+    @property
+    def rest(self) -> str:
+        """Address of HTTP for outside callers."""
+        return f"http://{LOOPBACK}:{self.rest_port}"
 
     @contextlib.asynccontextmanager
     async def called_by(
@@ -70,6 +77,7 @@ def a_service(
     """Run ``python -m services.<name>`` until the block ends."""
     with a_folder() as folder, Ports.claim({}) as ports:
         port, metrics_port = ports.port("grpc"), ports.port("metrics")
+        rest_port = ports.port("rest")
         faults = folder / "faults.json"
 
         async def probe() -> None:
@@ -84,6 +92,7 @@ def a_service(
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 f"{prefix}_LISTEN": f"{LOOPBACK}:{port}",
                 f"{prefix}_METRICS_LISTEN": f"{LOOPBACK}:{metrics_port}",
+                f"{prefix}_REST_LISTEN": f"{LOOPBACK}:{rest_port}",
                 f"{prefix}_IDENTITY_KEY": KEYS[name][0],
                 "LEHR_TRUSTED_KEYS": json.dumps(TRUSTED),
                 "LEHR_ADDRESSES": json.dumps(dict(addresses or {})),
@@ -103,6 +112,7 @@ def a_service(
                 control=control,
                 port=port,
                 metrics_port=metrics_port,
+                rest_port=rest_port,
                 faults=faults,
                 log=folder / f"{name}.log",
             )

@@ -59,8 +59,12 @@ def sweep_folders() -> None:
     """Delete what killed test processes left behind."""
     for folder in Path(tempfile.gettempdir()).glob("lehr-test-*"):
         named = _FOLDER.fullmatch(folder.name)
-        if named and folder.stat().st_uid == os.getuid() and not psutil.pid_exists(int(named[1])):
-            shutil.rmtree(folder, ignore_errors=True)
+        if named is None or psutil.pid_exists(int(named[1])):
+            continue
+        # Another session may sweep at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            if folder.stat().st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class RunningPart:

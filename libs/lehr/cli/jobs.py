@@ -188,7 +188,7 @@ def resume(
     request_id: Annotated[str | None, typer.Option(help="Key for safe repetition.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a stopped job from its newest checkpoint."""
+    """Continue a stopped or failed job from its newest checkpoint."""
     try:
         if bool(max_cost) != bool(max_duration):
             raise InvalidArgument("give --max-cost and --max-duration, or neither")

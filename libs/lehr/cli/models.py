@@ -108,7 +108,8 @@ def show(
     print_table(("FACT", ""), _facts(found))
     show_terms(found, lambda text: console.print(text, markup=False, soft_wrap=True))
     if found.refusal:
-        console.print(f"refused: {found.refusal}", markup=False, soft_wrap=True)
+        told = "refused" if found.state == pb.ENTRY_STATE_REFUSED else "waits"
+        console.print(f"{told}: {found.refusal}", markup=False, soft_wrap=True)
 
 
 @app.command()

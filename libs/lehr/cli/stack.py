@@ -34,7 +34,10 @@ def up(
     if as_json:
         print_json(_plain(status))
     elif not foreground:
-        console.print(f"ready: gateway at [bold]{status.gateway}[/], key in {status.api_key_file}")
+        console.print(
+            f"ready: gateway at [bold]{status.gateway}[/], REST at [bold]{status.rest}[/],"
+            f" key in {status.api_key_file}"
+        )
 
 
 def status(
@@ -64,6 +67,8 @@ def status(
         ],
     )
     console.print(f"{found.phase.value}; {size(found.memory_bytes)} in all")
+    if found.rest is not None:
+        console.print(f"gateway at {found.gateway}, REST at {found.rest}")
 
 
 def logs(
@@ -111,6 +116,7 @@ def _plain(found: StackStatus) -> dict[str, Any]:
     return {
         "phase": found.phase.value,
         "gateway": found.gateway,
+        "rest": found.rest,
         "memory_bytes": found.memory_bytes,
         "parts": [
             {

@@ -128,7 +128,7 @@ class Jobs:
         max_duration: timedelta | None = None,
         request_id: str | None = None,
     ) -> job_pb2.Job:
-        """Take a stopped job back to the queue; without limits, what is left of the old ones.
+        """Take a stopped or failed job back to the queue; without limits, with what is left.
 
         Raises:
             FailedPrecondition: NOTHING_TO_RESUME, NO_CHECKPOINT_VERIFIES or JOB_STATE_FORBIDS.

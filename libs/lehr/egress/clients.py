@@ -1,6 +1,5 @@
 """HTTP libraries that connect through a guard: httpx, httpx2, urllib3."""
 
-import asyncio
 from typing import Any, TypeVar
 
 import urllib3
@@ -11,16 +10,14 @@ T = TypeVar("T")
 
 
 def guarded(transport: T, guard: Guard) -> T:
-    """Have a transport of httpx or httpx2, sync or async, connect to checked addresses only.
+    """Have a transport of httpx or httpx2 connect to checked addresses only.
 
     The check is made at every new connection, so also after a redirect; TLS still verifies the
     name. A transport that goes through a proxy is none of this: the proxy would resolve.
     """
     # Neither library passes a network backend on, which their common base, httpcore, takes.
     pool: Any = transport._pool  # type: ignore[attr-defined]
-    inner = pool._network_backend
-    is_async = asyncio.iscoroutinefunction(inner.connect_tcp)
-    pool._network_backend = (_AsyncBackend if is_async else _Backend)(guard, inner)
+    pool._network_backend = _Backend(guard, pool._network_backend)
     return transport
 
 
@@ -34,32 +31,9 @@ class _Backend:
 
     def connect_tcp(self, host: str, port: int, **options: Any) -> Any:
         """Connect to the first checked address that answers."""
-        *others, last = self._guard.addresses(host, port)
-        for address in others:
-            try:
-                return self._inner.connect_tcp(address, port, **options)
-            except Exception:  # noqa: S112 - whatever it is, the last address tells.
-                continue
-        return self._inner.connect_tcp(last, port, **options)
-
-
-class _AsyncBackend:
-    """An asynchronous network backend of httpcore."""
-
-    def __init__(self, guard: Guard, inner: Any) -> None:
-        self._guard = guard
-        self._inner = inner
-        self.sleep = inner.sleep
-
-    async def connect_tcp(self, host: str, port: int, **options: Any) -> Any:
-        """Connect to the first checked address that answers."""
-        *others, last = await asyncio.to_thread(self._guard.addresses, host, port)
-        for address in others:
-            try:
-                return await self._inner.connect_tcp(address, port, **options)
-            except Exception:  # noqa: S112 - whatever it is, the last address tells.
-                continue
-        return await self._inner.connect_tcp(last, port, **options)
+        return self._guard.connect(
+            host, port, lambda address: self._inner.connect_tcp(address, port, **options)
+        )
 
 
 def guarded_pool(guard: Guard, **options: Any) -> urllib3.PoolManager:
@@ -73,13 +47,17 @@ def guarded_pool(guard: Guard, **options: Any) -> urllib3.PoolManager:
 
 
 def _checked(base: Any, guard: Guard) -> type:
-    def connect(self: Any) -> Any:
+    def new_connection(self: Any) -> Any:
         name = self._dns_host
-        try:
-            # TLS and the Host header go by the name, which is put back.
-            self._dns_host = guard.addresses(name, self.port)[0]
-            return base._new_conn(self)
-        finally:
-            self._dns_host = name
 
-    return type(base.__name__, (base,), {"_new_conn": connect})
+        def dial(address: str) -> Any:
+            # TLS and the Host header go by the name, which is put back.
+            self._dns_host = address
+            try:
+                return base._new_conn(self)
+            finally:
+                self._dns_host = name
+
+        return guard.connect(name, self.port, dial)
+
+    return type(base.__name__, (base,), {"_new_conn": new_connection})

@@ -3,11 +3,14 @@
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from contextlib import suppress
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from lehr.egress.addresses import is_public
 from lehr.errors import InvalidArgument
+
+T = TypeVar("T")
 
 Resolve = Callable[..., list[Any]]
 """``socket.getaddrinfo``, or what answers like it."""
@@ -78,6 +81,19 @@ class Guard:
         if not addresses or not all(self.is_good(address, port) for address in addresses):
             raise EgressRefused
         return addresses
+
+    def connect(self, host: str, port: int, dial: Callable[[str], T]) -> T:
+        """Dial the addresses of a host, all of them good, until one answers.
+
+        Raises:
+            EgressRefused: it has none, or one that is not public.
+            Exception: what ``dial`` raised for the last address.
+        """
+        *others, last = self.addresses(host, port)
+        for address in others:
+            with suppress(Exception):
+                return dial(address)
+        return dial(last)
 
     def is_good(self, address: str, port: int) -> bool:
         """Return whether an address, a literal, may be connected to."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, cast
@@ -46,6 +46,14 @@ SERVER_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+
+REFUSED_SECONDS = 10.0
+"""How long the rest of a refused stream is read for."""
+
+SLOW_SECONDS = 5.0
+DO_NOT_REPEAT = ("grpc-retry-pushback-ms", b"-1")
+"""A channel would send a call again that failed slowly (gRPC's proposal A6): with a token that has
+expired meanwhile, or until the deadline passes, and what was said here would be lost."""
 
 _log = get_logger()
 
@@ -177,6 +185,8 @@ class _Call:
             raise
         except Exception as error:  # the edge: no text of ours may leak to a caller.
             code, message, details = _status_for(error)
+            if monotonic() - began > SLOW_SECONDS:
+                details += (DO_NOT_REPEAT,)
             await context.abort(code, message, details)
         finally:
             metrics.add("rpc_in_flight", -1)
@@ -256,6 +266,14 @@ class _Streams:
             self._tasks.discard(task)
 
 
+async def _read_out(requests: AsyncIterator[Any]) -> None:
+    """Read what a refused caller still sends: grpc 1.85 loses a refusal that meets a write."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSED_SECONDS):
+            async for _ in requests:
+                pass
+
+
 def _wrapped(handler: Any, call: _Call, streams: _Streams) -> Any:
     """Return a handler of the same kind whose behaviour runs inside the layers."""
     codecs = {
@@ -282,7 +300,12 @@ def _wrapped(handler: Any, call: _Call, streams: _Streams) -> Any:
 
     async def answer(request: Any, context: Context) -> Any:
         async with call.around(context, needs_deadline=needs_deadline):
-            return await behaviour(request, context)
+            try:
+                return await behaviour(request, context)
+            except PlatformError:
+                if handler.request_streaming:
+                    await _read_out(request)
+                raise
 
     kind = "stream_unary" if handler.request_streaming else "unary_unary"
     return getattr(grpc, f"{kind}_rpc_method_handler")(answer, **codecs)

@@ -28,8 +28,9 @@ _TEMPLATE_ERRORS = (
     ValueError,
     LookupError,
     ArithmeticError,
+    AssertionError,
     AttributeError,
-    RecursionError,
+    RuntimeError,
 )
 
 
@@ -65,6 +66,10 @@ class ChatTemplate:
                 reason="TEMPLATE_INVALID",
                 line=error.lineno,
             ) from error
+        except RecursionError:
+            raise InvalidArgument(
+                "the chat template is not valid: it is nested too deeply", reason="TEMPLATE_INVALID"
+            ) from None
 
     def render(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lehr.errors import FieldViolation, InvalidArgument
@@ -146,6 +147,12 @@ def check_json(value: object, field: str, *, depth: int = 0) -> None:
         raise wrong(field, f"is {type_name(value)}, which is not JSON")
 
 
+def first_twice(names: Iterable[str]) -> str | None:
+    """Return the first of these names that comes again, or None; there may be a million."""
+    counts = Counter(names)
+    return next((name for name, count in counts.items() if count > 1), None)
+
+
 class _NotStrict(Exception):  # noqa: N818 - it says what the text is.
     """JSON that readers disagree about."""
 
@@ -153,8 +160,7 @@ class _NotStrict(Exception):  # noqa: N818 - it says what the text is.
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = first_twice(key for key, _ in pairs)
         raise _NotStrict(f"holds the key {shown(twice)} twice in one object")
     return found
 

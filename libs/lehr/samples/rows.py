@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -31,7 +32,7 @@ KEY_BYTES = 16
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
-class _Keyed:
+class _Keyed(ABC):
     """What all kinds of rows have."""
 
     __slots__: tuple[str, ...] = ()
@@ -68,8 +69,9 @@ class _Keyed:
         shown = getattr(self, "tools", None), getattr(self, "images", ())
         return _digest(["prompt", self._shown(), *shown])
 
+    @abstractmethod
     def _shown(self) -> Side:
-        raise NotImplementedError
+        """What the model is shown before it answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -32,8 +32,14 @@ WIDTH_MAX = 10_000
 """Widest padding, indent or precision."""
 _LOOKS_AT_CLOCK = 256
 
-_WIDE = re.compile(r"\d{5,}")
+_NUMBER = re.compile(r"\d+")
+#: Widths that are values, once doubled signs are taken out: ``%*d`` and ``{:{}}``.
+_COMPUTED_WIDTHS = {"%": re.compile(r"%[^%a-zA-Z]*\*"), "{": re.compile(r"\{[^{}]*\{")}
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
+#: Methods of no use to a chat, and those that lead to bytes, which have as many again.
+_REFUSED = frozenset({"translate", "encode", "to_bytes"})
+_BITS_MAX = 4096
+"""Of a product of whole numbers."""
 
 
 class TemplateTooExpensive(jinja2.TemplateError):
@@ -140,11 +146,12 @@ class _Environment(ImmutableSandboxedEnvironment):
         if operator == "**" and (abs(left) > WIDTH_MAX or abs(right) > 64):
             raise TemplateTooExpensive("it raises to a high power")
         if operator == "%" and isinstance(left, str):
-            _refuse_wide(left)
+            _refuse_wide(left, "%")
         elif operator == "*":
             for one, other in ((left, right), (right, left)):
                 if isinstance(one, str | list | tuple) and isinstance(other, int):
                     _BUDGET.get().build(len(one) * max(other, 0))
+            _refuse_long(left, right)
         elif operator == "+":
             _BUDGET.get().build(_size(left) + _size(right))
         return super().call_binop(context, operator, left, right)
@@ -152,21 +159,25 @@ class _Environment(ImmutableSandboxedEnvironment):
     def wrap_str_format(self, value: Any) -> Any:
         """Refuse wide fields when a template takes ``format`` of a text."""
         if getattr(value, "__name__", "") in ("format", "format_map"):
-            _refuse_wide(str(getattr(value, "__self__", "")))
+            _refuse_wide(str(getattr(value, "__self__", "")), "{")
         return super().wrap_str_format(value)
 
     def call(self, context: Context, called: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Call what a template calls, unless it is a text's method that would build too much."""
-        text = getattr(called, "__self__", None)
-        if isinstance(text, str):
-            args = _look_at_method(text, getattr(called, "__name__", ""), args)
+        """Call what a template calls, unless it is a method that would build too much."""
+        owner, name = getattr(called, "__self__", None), getattr(called, "__name__", "")
+        if isinstance(owner, str | int) and name in _REFUSED:
+            raise TemplateTooExpensive(f"it may not call {name}")
+        if isinstance(owner, str):
+            args = _look_at_method(owner, name, args, kwargs)
         return super().call(context, called, *args, **kwargs)
 
 
-def _look_at_method(text: str, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _look_at_method(
+    text: str, name: str, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[Any, ...]:
     """Return the arguments with which a text's method may be called."""
     if name in _PADDING:
-        _refuse_widths(args)
+        _refuse_widths((*args, *named.values()), times=text.count("\t") + 1)
     elif name == "replace" and len(args) >= 2:
         _BUDGET.get().build(len(text) + text.count(args[0]) * len(args[1]))
     elif name == "join" and args:
@@ -174,20 +185,33 @@ def _look_at_method(text: str, name: str, args: tuple[Any, ...]) -> tuple[Any, .
         parts = list(args[0])
         _BUDGET.get().build(sum(len(str(part)) + len(text) for part in parts))
         return parts, *args[1:]
-    elif name == "translate":
-        raise TemplateTooExpensive("it may not translate characters")
     return args
 
 
-def _refuse_widths(args: Iterable[Any]) -> None:
+def _refuse_widths(args: Iterable[Any], *, times: int = 1) -> None:
+    """Refuse a width, or a text in place of one, that is too wide; count what is padded."""
     for arg in args:
-        if isinstance(arg, int) and arg > WIDTH_MAX:
+        width = len(arg) if isinstance(arg, str) else arg if isinstance(arg, int) else 0
+        if width > WIDTH_MAX:
             raise TemplateTooExpensive(f"it pads to more than {WIDTH_MAX} characters")
+        _BUDGET.get().build(max(width, 0) * times)
 
 
-def _refuse_wide(layout: str) -> None:
-    if _WIDE.search(layout):
-        raise TemplateTooExpensive(f"it pads to more than {WIDTH_MAX} characters")
+def _refuse_wide(layout: str, sign: str) -> None:
+    """Refuse a layout whose fields, begun by ``sign``, are too wide; count what they pad."""
+    if _COMPUTED_WIDTHS[sign].search(layout.replace(sign * 2, "")):
+        raise TemplateTooExpensive("it pads to a width that it computes")
+    # Leading zeros are no width; a number of many digits is not even read.
+    widths = [number.lstrip("0")[:9] for number in _NUMBER.findall(layout)]
+    _refuse_widths(int(width or "0") for width in widths)
+
+
+def _refuse_long(left: Any, right: Any) -> None:
+    """Refuse a product of whole numbers that is longer than any that a chat has a use for."""
+    if not (isinstance(left, int) and isinstance(right, int)):
+        return
+    if left.bit_length() + right.bit_length() > _BITS_MAX:
+        raise TemplateTooExpensive(f"it multiplies to more than {_BITS_MAX} bits")
 
 
 def _size(value: Any) -> int:
@@ -219,14 +243,19 @@ def _metered_filters() -> dict[str, Callable[..., Any]]:
         return filters.do_replace(context, s, old, new, count)
 
     def layout(value: str, *args: Any, **kwargs: Any) -> str:
-        _refuse_wide(str(value))
+        _refuse_wide(str(value), "%")
         return filters.do_format(value, *args, **kwargs)
+
+    def batch(value: Any, linecount: int, fill_with: Any = None) -> Iterator[list[Any]]:
+        _refuse_widths((linecount,))
+        return filters.do_batch(value, linecount, fill_with)
 
     def slices(value: Any, slices: int, fill_with: Any = None) -> Iterator[list[Any]]:
         _refuse_widths((slices,))
         return filters.sync_do_slice(value, slices, fill_with)
 
     return {
+        "batch": batch,
         "center": center,
         "indent": indent,
         "join": join,
@@ -320,7 +349,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes HTML, which would put < into training text.
-    _refuse_widths((indent,))
+    _refuse_widths((indent, *(separators or ())))
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

@@ -32,10 +32,6 @@ class Sample:
         """Return the token ids with ``ignore`` in place of those that are not trained."""
         return np.where(self.trained, self.token_ids, ignore).astype(np.int64)
 
-    def last(self, count: int) -> Sample:
-        """Return the sample cut to its last ``count`` tokens."""
-        return Sample(self.token_ids[-count:], self.trained[-count:])
-
 
 class Samples:
     """The rows that are used, in their order; nothing is copied until a row is asked for."""

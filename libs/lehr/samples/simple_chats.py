@@ -50,10 +50,7 @@ class SimpleChats:
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._habits = {
-            has_system: None if template.marks_answers else _learnt(template, has_system)
-            for has_system in (False, True)
-        }
+        self._known: dict[bool, _Habits | None] = {}
 
     def find(self, turns: Sequence[Message], *, shown: int = 0) -> Answers | None:
         """Return what ``find_answers`` would, or None where it has to be asked.
@@ -61,8 +58,10 @@ class SimpleChats:
         Raises:
             InvalidArgument: the template refuses the chat.
         """
-        habits = self._habits[turns[0]["role"] == "system"] if turns else None
-        if habits is None or not _is_simple(turns):
+        if not turns or self._template.marks_answers or not _is_simple(turns):
+            return None
+        habits = self._habits(has_system=turns[0]["role"] == "system")
+        if habits is None:
             return None
         text = self._template.render(turns)
         if _MARKS.search(text):
@@ -72,6 +71,12 @@ class SimpleChats:
         if [turns[at]["content"] for at in answers] != pieces[1::2] or "".join(pieces) != text:
             return None
         return self._placed(text, pieces, habits, answers, shown, len(turns))
+
+    def _habits(self, *, has_system: bool) -> _Habits | None:
+        # Learnt when first asked for: who only loads a model renders nothing.
+        if has_system not in self._known:
+            self._known[has_system] = _learnt(self._template, has_system)
+        return self._known[has_system]
 
     def _placed(
         self,

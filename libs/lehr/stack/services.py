@@ -20,6 +20,9 @@ from lehr.stack.settings import RUNNER, SERVICES, Node, Options
 CATALOG = "catalog"
 CACHE_DIR_ENV = "CATALOG_CACHE_DIR"
 
+REST = "gateway_rest"
+"""What the gateway's port of HTTP is called."""
+
 SERVICE_RANK = 1
 RUNNER_RANK = 2
 
@@ -74,6 +77,7 @@ class Services:
             "DATABASE_URL": self.database_url(name),
         }
         if name == "gateway":
+            own["REST_LISTEN"] = f"{LOOPBACK}:{self.port(REST)}"
             own["BOOTSTRAP_KEY_SHA256"] = self.secrets.api_key_sha256
         if name == CATALOG:
             own["SECRET_KEY"] = self.secrets.catalog

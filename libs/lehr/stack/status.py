@@ -7,6 +7,7 @@ from lehr.stack.layout import Layout
 from lehr.stack.part import PartState, full_name
 from lehr.stack.ports import LOOPBACK
 from lehr.stack.processes import memory_bytes
+from lehr.stack.services import REST
 from lehr.stack.state import PartStatus, Phase, StackState
 
 
@@ -31,6 +32,9 @@ class StackStatus:
 
     gateway: str | None
     """Where clients call, ``host:port``; None before the first start."""
+
+    rest: str | None
+    """Address of HTTP for the same clients, ``http://host:port``; None before the first start."""
 
     api_key_file: Path
     """Holds the first API key."""
@@ -64,7 +68,7 @@ def look(layout: Layout, *, with_memory: bool = False) -> StackStatus:
 
 def describe(layout: Layout, state: StackState) -> StackStatus:
     """Turn the content of the state file into what a person sees."""
-    port = state.ports.get("gateway")
+    port, rest_port = state.ports.get("gateway"), state.ports.get(REST)
     return StackStatus(
         phase=state.phase,
         failure=state.failure,
@@ -72,6 +76,7 @@ def describe(layout: Layout, state: StackState) -> StackStatus:
         supervisor_pid=None if state.supervisor is None else state.supervisor.pid,
         supervisor_memory_bytes=0,
         gateway=None if port is None else f"{LOOPBACK}:{port}",
+        rest=None if rest_port is None else f"http://{LOOPBACK}:{rest_port}",
         api_key_file=layout.api_key,
     )
 

@@ -63,6 +63,8 @@ TABLE_SUFFIXES = (
 """Formats of rows."""
 PACKED_SUFFIXES = (".gz", ".zst", ".zip")
 """What one of these may be packed in; a zip may also be a folder."""
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
+"""Formats of images that rows may name."""
 
 FILE_COUNT_MAX = 500
 FILE_BYTES_MAX = 50 * 2**30

@@ -3,13 +3,19 @@
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from services.catalog.domain.errors import UploadRefused
+from services.catalog.domain.errors import (
+    DatasetNotFound,
+    EntryNotFound,
+    ModelNotFound,
+    UploadRefused,
+)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 _ID = re.compile(r"[a-z]+_[0-9a-z]{26}\Z")
@@ -28,6 +34,9 @@ class EntryState(StrEnum):
 
 
 S = EntryState
+
+Noun = Literal["model", "dataset"]
+"""What a kind of entry is called, in messages, tables and on a hub."""
 
 MOVES: Mapping[EntryState, frozenset[EntryState]] = {
     # What was announced may be announced again, with other sizes or another licence.
@@ -102,8 +111,13 @@ class RowProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(ABC):
     """What models and datasets share."""
+
+    noun: ClassVar[Noun]
+    id_prefix: ClassVar[str]
+    """What its ids begin with."""
+    not_found: ClassVar[type[EntryNotFound]]
 
     tenant: str
     project: str
@@ -117,21 +131,25 @@ class Entry:
     """Who answers for a licence that is unknown or non-commercial."""
     state: EntryState = S.UPLOADING
     refusal: str = ""
-    """Why it was refused, or why it is awaited once more; empty otherwise."""
+    """Why it was refused, is awaited once more, or was put off; empty otherwise."""
+    put_off_count: int = 0
+    """How often in a row its source was away."""
+    put_off_until: datetime | None = None
+    """When it is tried again, or was last."""
     progress: Progress = Progress()
     create_time: datetime | None = None
     change_time: datetime | None = None
     """When the state last changed, or the upload was last asked about."""
 
     @property
+    @abstractmethod
     def entry_id(self) -> str:
-        """The id, whatever the noun."""
-        raise NotImplementedError
+        """The id."""
 
     @property
     def prefix(self) -> str:
         """What the keys of all its objects begin with."""
-        raise NotImplementedError
+        return f"{self.noun}s/{self.tenant}/{self.entry_id}/"
 
     @property
     def uploads_prefix(self) -> str:
@@ -148,14 +166,35 @@ class Entry:
         """It can be used."""
         return self.state is S.READY
 
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the keys of everything begin with that is kept for it."""
+        return self.uploads_prefix, self.prefix
+
+    @property
+    def waits_for(self) -> str:
+        """What it was put off for, and when it is tried again; empty where it was not."""
+        if self.state not in WORKED_ON or self.put_off_until is None:
+            return ""
+        tries = f" (in vain {self.put_off_count} times)" if self.put_off_count else ""
+        return f"{self.refusal}{tries}; next try {self.put_off_until:%Y-%m-%d %H:%M:%S} UTC"
+
     def key(self, name: str) -> str:
         """Return the object that holds a file; no address for uploads is ever given for it."""
-        raise NotImplementedError
+        return f"{self.prefix}{name}"
+
+    @abstractmethod
+    def revision_of(self, files: Sequence[File]) -> str:
+        """Return the revision that it has with these files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model(Entry):
     """A base model at one revision."""
+
+    noun = "model"
+    id_prefix = "model"
+    not_found = ModelNotFound
 
     model_id: str
     model_type: str = ""
@@ -170,19 +209,18 @@ class Model(Entry):
         """The id."""
         return self.model_id
 
-    @property
-    def prefix(self) -> str:
-        """What the keys of all its objects begin with."""
-        return f"models/{self.tenant}/{self.model_id}/"
-
-    def key(self, name: str) -> str:
-        """Return the object that holds a file."""
-        return f"{self.prefix}{name}"
+    def revision_of(self, files: Sequence[File]) -> str:
+        """Return the revision that it has with these files."""
+        return model_revision(files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset(Entry):
     """Rows at one revision."""
+
+    noun = "dataset"
+    id_prefix = "ds"
+    not_found = DatasetNotFound
 
     dataset_id: str
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -209,14 +247,18 @@ class Dataset(Entry):
         return self.dataset_id
 
     @property
-    def prefix(self) -> str:
-        """What the keys of all its objects begin with."""
-        return f"datasets/{self.tenant}/{self.dataset_id}/"
-
-    @property
     def tokens_prefix(self) -> str:
         """What the keys of its cached tokens begin with."""
         return f"tokens/{self.tenant}/{self.dataset_id}/"
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the keys of everything begin with that is kept for it."""
+        return self.uploads_prefix, self.prefix, self.tokens_prefix
+
+    def revision_of(self, files: Sequence[File]) -> str:
+        """Return the revision that it has with these files."""
+        return dataset_revision(files, self.columns)
 
     def key(self, name: str) -> str:
         """Return the object that holds a file as it was uploaded."""
@@ -240,13 +282,13 @@ class Reference:
     revision_prefix: str = ""
 
     @classmethod
-    def parse(cls, text: str, *, noun: str, field: str) -> "Reference":
-        """Read a reference; ``noun`` is the prefix of ids.
+    def parse(cls, text: str, kind: type[Entry], *, field: str) -> "Reference":
+        """Read a reference to a model or dataset.
 
         Raises:
             UploadRefused: it is none.
         """
-        if text.startswith(f"{noun}_") and _ID.match(text):
+        if text.startswith(f"{kind.id_prefix}_") and _ID.match(text):
             return cls(entry_id=text)
         match = _REFERENCE.match(text)
         if match is None:

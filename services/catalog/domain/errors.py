@@ -1,34 +1,40 @@
 """What the catalog refuses, by name."""
 
+from datetime import timedelta
+
 from lehr.errors import (
     Aborted,
-    AlreadyExists,
     FailedPrecondition,
     FieldViolation,
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    Unavailable,
 )
 
 
-class ModelNotFound(NotFound):
+class EntryNotFound(NotFound):
+    """The project has no such model or dataset."""
+
+    noun: str
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no {self.noun} {name}; see `lehr {self.noun}s list`")
+        self.facts[self.noun] = name
+
+
+class ModelNotFound(EntryNotFound):
     """The project has no such model."""
 
     reason = "MODEL_NOT_FOUND"
-
-    def __init__(self, model: str) -> None:
-        super().__init__(f"there is no model {model}; see `lehr models list`", model=model)
+    noun = "model"
 
 
-class DatasetNotFound(NotFound):
+class DatasetNotFound(EntryNotFound):
     """The project has no such dataset."""
 
     reason = "DATASET_NOT_FOUND"
-
-    def __init__(self, dataset: str) -> None:
-        super().__init__(
-            f"there is no dataset {dataset}; see `lehr datasets list`", dataset=dataset
-        )
+    noun = "dataset"
 
 
 class ModelRefused(InvalidArgument):
@@ -95,15 +101,23 @@ class UploadIncomplete(FailedPrecondition):
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name} {why}; upload it again, then commit", file=name)
 
+    @classmethod
+    def told(cls, refusal: str) -> "UploadIncomplete":
+        """Return why an upload must be sent again; the file's name is the first word of that."""
+        name, _, why = refusal.partition(" ")
+        return cls(name, why)
 
-class RevisionExists(AlreadyExists):
-    """What was imported is there already under the same name."""
 
-    reason = "REVISION_EXISTS"
+class EntryBeingRemoved(Unavailable):
+    """What was deleted a moment ago still has bytes; it cannot be added again yet."""
 
-    def __init__(self, name: str, revision: str) -> None:
+    reason = "ENTRY_BEING_REMOVED"
+    retry_in = timedelta(seconds=2)
+
+    def __init__(self, entry_id: str) -> None:
         super().__init__(
-            f"{name}@{revision[:12]} holds the same already; use it", name=name, revision=revision
+            f"{entry_id} was deleted, and its bytes are still being removed; ask again in a moment",
+            entry_id=entry_id,
         )
 
 

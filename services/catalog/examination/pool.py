@@ -6,12 +6,14 @@ does. Work is given out one item at a time, so that it is known which item a pro
 
 import contextlib
 import gc
+import math
 import os
 import pickle
 import resource
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -198,6 +200,18 @@ def serve() -> None:
                 _send(connection, (True, None, None))
             except Exception as error:
                 _send(connection, (True, None, error))
+
+
+def allow_seconds(seconds: int) -> None:
+    """Let the process that asks die once it has taken so many more seconds of processor time.
+
+    They are no seconds of a clock: on a busy machine nothing dies that lives on an idle one.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    end = math.ceil(time.process_time()) + seconds
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (end if most == resource.RLIM_INFINITY else min(end, most), most)
+    )
 
 
 def _fault_points() -> Callable[[str], None]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lehr.samples.checks import first_twice
 from lehr.samples.layouts import COLUMNS
 from services.catalog.formats.errors import Broken
 from services.catalog.formats.source import CHUNK_BYTES, Fault, Found
@@ -189,8 +190,7 @@ class _Columns:
     """Which columns can be rows of JSON, and how their values become such."""
 
     def __init__(self, schema: Any, used: frozenset[str]) -> None:
-        names = list(schema.names)
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = first_twice(schema.names)
         if twice is not None:
             raise Broken("TABLE_BROKEN", f"has the column {twice[:80]!r} twice")
         self.names: list[str] = []

@@ -4,6 +4,7 @@ import json
 from enum import StrEnum
 from pathlib import PurePosixPath
 
+from services.catalog.domain.announcing import IMAGE_SUFFIXES
 from services.catalog.formats.archive import ZIP_MAGICS
 from services.catalog.formats.columnar import is_columnar
 from services.catalog.formats.elements import holds_rows
@@ -12,7 +13,6 @@ from services.catalog.formats.expansion import is_compressed
 from services.catalog.formats.lines import BOM
 
 COMPRESSED = (".gz", ".zst")
-IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".gif")
 HEAD_BYTES = 2**20
 """Bytes of a file that are looked at."""
 
@@ -55,7 +55,7 @@ def holds_data(name: str) -> bool:
 
 def is_named_image(name: str) -> bool:
     """Tell by its name whether a file is an image."""
-    return name.lower().endswith(IMAGES)
+    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def is_image(name: str, head: bytes) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lehr.samples.checks import first_twice
 from services.catalog.formats.errors import Broken
 from services.catalog.formats.expansion import Stream
 from services.catalog.formats.lines import BOM, refuse_wide_text
@@ -97,8 +98,8 @@ def _header(reader: Any, delimiter: str) -> tuple[str, ...]:
         raise Broken("TABLE_BROKEN", f"has no readable header: {error}", line=1) from None
     if any(not name.strip() or _ESCAPED.search(name) for name in header):
         raise Broken("TABLE_BROKEN", "has a column without a readable name in its header", line=1)
-    if len(set(header)) != len(header):
-        twice = next(name for name in header if header.count(name) > 1)
+    twice = first_twice(header)
+    if twice is not None:
         raise Broken("TABLE_BROKEN", f"has the column {twice[:80]!r} twice", line=1)
     if len(header) == 1:
         for other, name in _OTHER_DELIMITERS.items():

@@ -8,7 +8,7 @@ from lehr.rpc.auth import Caller
 from services.catalog.domain.entries import check_name
 from services.catalog.domain.errors import UploadRefused
 from services.catalog.domain.imports import CredentialNotFound
-from services.catalog.handlers.uploads import Shelves
+from services.catalog.handlers.shelves import Shelves
 from services.catalog.storage import imports
 from services.catalog.storage.imports import StoredCredential
 

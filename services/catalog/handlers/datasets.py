@@ -3,21 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lehr.ids import derived_id
 from lehr.rpc.auth import Caller
 from services.catalog.domain.announcing import check_columns, check_dataset_files, check_origin
-from services.catalog.domain.entries import (
-    Dataset,
-    File,
-    Reference,
-    Source,
-    check_name,
-    dataset_revision,
-)
+from services.catalog.domain.entries import Dataset, File, Source, dataset_revision
 from services.catalog.domain.errors import DatasetNotFound, RowsForServicesOnly
 from services.catalog.domain.licenses import OWN, Terms
-from services.catalog.handlers.uploads import Link, Missing, Shelves, settled, signed
-from services.catalog.storage import entries
+from services.catalog.handlers.entries import announced, register
+from services.catalog.handlers.shelves import Link, Shelves, links
+from services.catalog.handlers.uploads import Missing, signed
 
 
 async def add_dataset(
@@ -36,62 +29,15 @@ async def add_dataset(
         LicenseNotAcknowledged: nobody answers for the licence.
     """
     checked, mapped = check_dataset_files(files), check_columns(columns)
-    revision = dataset_revision(checked, mapped)
-    key = f"{caller.project}/{check_name(name)}@{revision}"
-    license_text, acknowledged_by = terms.recorded(empty_means=OWN, principal=caller.principal)
+    key = dataset_revision(checked, mapped)
     wanted = Dataset(
-        dataset_id=derived_id("ds", caller.tenant, key),
-        tenant=caller.tenant,
-        project=caller.project,
-        name=name,
-        revision=revision,
+        **announced(Dataset, caller, name, key=key, terms=terms, empty_means=OWN),
         files=checked,
         columns=mapped,
-        license=license_text,
         source=Source(origin=check_origin(terms.origin)),
-        acknowledged_by=acknowledged_by,
     )
-    async with shelves.db.transaction() as conn:
-        await entries.add_dataset(conn, wanted)
-    dataset = await get_dataset(shelves, caller=caller, dataset=wanted.dataset_id, ready=False)
-    return dataset, await signed(shelves, dataset)
-
-
-async def commit_dataset(shelves: Shelves, *, caller: Caller, dataset_id: str) -> Dataset:
-    """Have a dataset validated and wait some seconds for the end; twice is the same as once.
-
-    Raises:
-        DatasetNotFound: the project has no such dataset.
-        UploadIncomplete: a file has not arrived as announced; it may be sent again.
-    """
-    found = await settled(shelves, caller=caller, entry_id=dataset_id, noun="ds")
-    if not isinstance(found, Dataset):
-        raise DatasetNotFound(dataset_id)
-    return found
-
-
-async def get_dataset(
-    shelves: Shelves, *, caller: Caller, dataset: str, ready: bool = True
-) -> Dataset:
-    """Return a dataset by name, name@revision or id; by id in any state unless it must be ready.
-
-    Raises:
-        DatasetNotFound: the project has none.
-    """
-    reference = Reference.parse(dataset, noun="ds", field="dataset")
-    async with shelves.db.connection() as conn:
-        found = await entries.find_dataset(conn, caller.tenant, caller.project, reference)
-    if found is None or (ready and not found.is_ready):
-        raise DatasetNotFound(dataset)
-    return found
-
-
-async def list_datasets(
-    shelves: Shelves, *, caller: Caller, text: str, after: tuple[str, str], limit: int
-) -> list[Dataset]:
-    """Return ready datasets by name."""
-    async with shelves.db.connection() as conn:
-        return await entries.datasets_named(conn, caller.tenant, caller.project, text, after, limit)
+    found = await register(shelves, wanted)
+    return found, await signed(shelves, found)
 
 
 async def rows_file(shelves: Shelves, dataset: Dataset) -> Path:
@@ -111,21 +57,16 @@ async def keys_file(shelves: Shelves, dataset: Dataset) -> Path:
     return await _written(shelves, dataset, dataset.keys_file)
 
 
-def dataset_links(
-    shelves: Shelves, dataset: Dataset, *, caller: Caller, canonical: bool
-) -> list[Link]:
-    """Return signed addresses of what was uploaded, or of the canonical rows and images.
+def canonical_links(shelves: Shelves, dataset: Dataset, *, caller: Caller) -> list[Link]:
+    """Return signed addresses of the canonical rows and their images.
 
     Raises:
-        RowsForServicesOnly: somebody from outside asks for the canonical rows.
+        RowsForServicesOnly: somebody from outside asks for them.
     """
-    sign, lifetime = shelves.objects.presign_get, shelves.link_lifetime
-    if not canonical:
-        return [Link(file=one, url=sign(dataset.key(one.name), lifetime)) for one in dataset.files]
     if caller.service == "gateway":
         raise RowsForServicesOnly
     written = [one for one in (dataset.rows_file, dataset.images_file) if one is not None]
-    return [Link(file=one, url=sign(dataset.written_key(one), lifetime)) for one in written]
+    return links(shelves, ((dataset.written_key(one), one) for one in written))
 
 
 async def _written(shelves: Shelves, dataset: Dataset, file: File | None) -> Path:

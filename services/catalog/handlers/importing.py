@@ -11,55 +11,51 @@ from typing import Any, TypeVar
 
 from lehr import faults
 from lehr.errors import FailedPrecondition, Unavailable
-from lehr.ids import derived_id
 from lehr.rpc.auth import Caller
 from services.catalog.domain.announcing import (
-    FILE_COUNT_MAX,
     check_columns,
     check_dataset_files,
     check_model_files,
 )
+from services.catalog.domain.choosing import arrivals, check_sizes
 from services.catalog.domain.entries import (
     Dataset,
     Entry,
     EntryState,
     File,
     Model,
-    Reference,
     Source,
     check_name,
-    dataset_revision,
-    model_revision,
 )
-from services.catalog.domain.errors import ClaimLost, DatasetNotFound, ModelNotFound
+from services.catalog.domain.errors import ClaimLost
 from services.catalog.domain.imports import (
+    ASK_LATER,
     HubRepo,
     ImportPlan,
     ImportRefused,
     RemoteFile,
     S3Prefix,
-    check_sizes,
+    SourceAway,
 )
 from services.catalog.domain.licenses import UNKNOWN, Terms
 from services.catalog.handlers.claimed import Work
 from services.catalog.handlers.credentials import opened
-from services.catalog.handlers.uploads import Shelves, remove_entry
+from services.catalog.handlers.entries import announced, register
+from services.catalog.handlers.removing import remove_entry
+from services.catalog.handlers.shelves import Shelves
 from services.catalog.hub.calling import ImportTimedOut
 from services.catalog.storage import entries, imports
 
-E = TypeVar("E", Dataset, Model)
-
-TRIES = 5
-"""How often a source is asked before an import is refused; what arrived does not come again."""
+E = TypeVar("E", bound=Entry)
 
 FILES_ON_DISK = 3
 """Files of an import that lie on the disk at once, the one that is arriving included."""
 
 
-class SourceAway(FailedPrecondition):
-    """A source did not give what it listed."""
+class SourceSlow(FailedPrecondition):
+    """An import takes longer than imports may."""
 
-    reason = "SOURCE_AWAY"
+    reason = "IMPORT_TIMED_OUT"
 
 
 class DiskFull(FailedPrecondition):
@@ -98,12 +94,8 @@ async def import_dataset(
     mapped = check_columns(columns)
     kind = "dataset" if isinstance(source, HubRepo) else "bucket"
     fixed = await _fixed(shelves, caller, source, f"resolve_{kind}", mapped)
-    wanted = Dataset(
-        dataset_id=derived_id("ds", caller.tenant, f"{caller.project}/{name}@{fixed.key}"),
-        columns=mapped,
-        **_announced(caller, name, fixed, terms),
-    )
-    found = await _registered(shelves, caller, wanted, fixed.plan)
+    wanted = Dataset(columns=mapped, **_described(Dataset, caller, name, fixed, terms))
+    found = await _registered(shelves, wanted, fixed.plan)
     return found, fixed.source.commit, found.is_ready
 
 
@@ -118,11 +110,8 @@ async def import_model(
     """
     check_name(name)
     fixed = await _fixed(shelves, caller, source, "resolve_model", {})
-    wanted = Model(
-        model_id=derived_id("model", caller.tenant, f"{caller.project}/{name}@{fixed.key}"),
-        **_announced(caller, name, fixed, terms),
-    )
-    found = await _registered(shelves, caller, wanted, fixed.plan)
+    wanted = Model(**_described(Model, caller, name, fixed, terms))
+    found = await _registered(shelves, wanted, fixed.plan)
     return found, fixed.source.commit, found.is_ready
 
 
@@ -148,34 +137,21 @@ async def search_hub(
     return listed
 
 
-async def fetch_dataset(shelves: Shelves, dataset: Dataset, work: Work) -> Dataset:
-    """Fetch the files of a dataset and have it validated; returns it as it then is.
+async def fetch(shelves: Shelves, entry: E, work: Work) -> E:
+    """Fetch the files of an entry and have it validated; returns it as it then is.
 
     Raises:
         ClaimLost: another worker has it, or it was deleted.
+        SourceAway: its source does not answer now.
         PlatformError: it cannot be fetched now, or never.
     """
-    files = check_dataset_files(await _fetched(shelves, dataset, work))
-    revision = dataset_revision(files, dataset.columns)
-    found = replace(dataset, files=files, revision=revision, state=EntryState.VALIDATING)
+    check = check_model_files if isinstance(entry, Model) else check_dataset_files
+    files = check(await _fetched(shelves, entry, work))
+    found = replace(
+        entry, files=files, revision=entry.revision_of(files), state=EntryState.VALIDATING
+    )
     async with shelves.db.transaction() as conn:
-        if not await entries.import_dataset(conn, found, work.worker):
-            raise ClaimLost(dataset.dataset_id)
-    return found
-
-
-async def fetch_model(shelves: Shelves, model: Model, work: Work) -> Model:
-    """Fetch the files of a model and have it validated; returns it as it then is.
-
-    Raises:
-        ClaimLost: another worker has it, or it was deleted.
-        PlatformError: it cannot be fetched now, or never.
-    """
-    files = check_model_files(await _fetched(shelves, model, work))
-    found = replace(model, files=files, revision=model_revision(files), state=EntryState.VALIDATING)
-    async with shelves.db.transaction() as conn:
-        if not await entries.import_model(conn, found, work.worker):
-            raise ClaimLost(model.model_id)
+        await entries.imported(conn, found, work.worker)
     return found
 
 
@@ -201,7 +177,7 @@ async def _fixed(
         allow_pickle=sorted(shelves.sources.allow_pickle),
     )
     files = tuple(RemoteFile(**file) for file in answer["files"])
-    check_sizes(files, count_max=FILE_COUNT_MAX, bytes_max=shelves.sources.bytes_max)
+    check_sizes(files, bytes_max=shelves.sources.bytes_max)
     await asyncio.to_thread(check_room, shelves.scratch, files)
     commit = answer.get("commit", "")
     pinned = {**asked, "revision": commit} if commit else asked
@@ -216,52 +192,32 @@ async def _fixed(
     )
 
 
-def _announced(caller: Caller, name: str, fixed: _Fixed, terms: Terms) -> dict[str, Any]:
+def _described(
+    kind: type[Entry], caller: Caller, name: str, fixed: _Fixed, terms: Terms
+) -> dict[str, Any]:
     """Return the fields that models and datasets share."""
     # The card is the source's own word; the caller's counts where the source is silent.
-    named = replace(terms, license=fixed.license or terms.license)
-    license_text, acknowledged_by = named.recorded(empty_means=UNKNOWN, principal=caller.principal)
+    terms = replace(terms, license=fixed.license or terms.license)
+    # Files and revision are known when all has arrived.
     return {
-        "tenant": caller.tenant,
-        "project": caller.project,
-        "name": name,
-        # Its own is known when all files have arrived.
-        "revision": fixed.key,
+        **announced(kind, caller, name, key=fixed.key, terms=terms, empty_means=UNKNOWN),
         "files": (),
-        "license": license_text,
         "source": fixed.source,
-        "acknowledged_by": acknowledged_by,
         "state": EntryState.IMPORTING,
     }
 
 
-async def _registered(shelves: Shelves, caller: Caller, wanted: E, plan: ImportPlan) -> E:
+async def _registered(shelves: Shelves, wanted: E, plan: ImportPlan) -> E:
     """Register an entry; one that is there, or on its way, stays as it is."""
-    known = await _find(shelves, caller, wanted)
-    if known is not None and known.state is EntryState.REFUSED:
-        await remove_entry(shelves, known, unchanged=True)
-        known = None
-    if known is None:
-        async with shelves.db.transaction() as conn:
-            if isinstance(wanted, Model):
-                await entries.add_model(conn, wanted)
-            else:
-                await entries.add_dataset(conn, wanted)
-            await imports.plan_import(conn, wanted, plan)
-        shelves.bell.ring()
-        known = await _find(shelves, caller, wanted)
-    if known is None:
-        missing = ModelNotFound if isinstance(wanted, Model) else DatasetNotFound
-        raise missing(wanted.entry_id)
-    return known
-
-
-async def _find(shelves: Shelves, caller: Caller, wanted: E) -> E | None:
-    where = (caller.tenant, caller.project, Reference(entry_id=wanted.entry_id))
     async with shelves.db.connection() as conn:
-        if isinstance(wanted, Model):
-            return await entries.find_model(conn, *where)
-        return await entries.find_dataset(conn, *where)
+        known = await entries.again(conn, wanted)
+    if known is not None and known.state is not EntryState.REFUSED:
+        return known
+    if known is not None:
+        await remove_entry(shelves, known, unchanged=True)
+    found = await register(shelves, wanted, plan)
+    shelves.bell.ring()
+    return found
 
 
 async def _fetched(shelves: Shelves, entry: Entry, work: Work) -> list[File]:
@@ -272,19 +228,15 @@ async def _fetched(shelves: Shelves, entry: Entry, work: Work) -> list[File]:
         raise ClaimLost(entry.entry_id)
     plan, arrived = found
     total = sum(file.size_bytes for file in plan.files)
-    for tries in range(1, TRIES + 1):
-        missing = [file for file in plan.files if file.name not in arrived]
-        work.tell(done_bytes=_bytes_of(arrived.values()), total_bytes=total)
-        if not missing:
-            break
+    missing = [file for file in plan.files if file.arrives_as not in arrived]
+    work.tell(done_bytes=sum(one.size_bytes for one in arrived.values()), total_bytes=total)
+    if missing:
         await asyncio.to_thread(check_room, shelves.scratch, missing)
         try:
             await _fetch(shelves, entry, work, replace(plan, files=tuple(missing)), arrived)
-        except (SourceAway, ImportTimedOut) as error:
-            if tries == TRIES or isinstance(error, ImportTimedOut):
-                raise SourceAway(f"{error}; import it again later") from None
-            await asyncio.sleep(2.0**tries)
-    return [arrived[file.name] for file in plan.files]
+        except ImportTimedOut as error:
+            raise SourceSlow(f"{error}; {ASK_LATER}") from None
+    return [arrived[name] for name in dict.fromkeys(file.arrives_as for file in plan.files)]
 
 
 async def _fetch(
@@ -294,14 +246,13 @@ async def _fetch(
     secret = await opened(
         shelves, tenant=entry.tenant, project=entry.project, name=plan.credential, kind=plan.kind
     )
-    noun = "model" if isinstance(entry, Model) else "dataset"
     async with shelves.sources.hub.converse(
         "fetch_repository" if plan.kind == "hub" else "fetch_bucket",
         time_limit=shelves.sources.time_limit,
         what=plan.what,
         credential=plan.credential,
         secret=secret,
-        source={**plan.source, "repo_type": noun},
+        source={**plan.source, "repo_type": entry.noun},
         files=[asdict(file) for file in plan.files],
     ) as child:
         messages = child.messages()
@@ -319,7 +270,7 @@ async def _fetch(
                 await asyncio.to_thread(Path(fetched["path"]).unlink, missing_ok=True)
                 await faults.hit("catalog.import.after_file")
                 child.put_away()
-    if any(file.name not in arrived for file in plan.files):
+    if any(file.arrives_as not in arrived for file in plan.files):
         raise SourceAway(f"{plan.what}: the process that fetches it has died")
 
 
@@ -330,7 +281,7 @@ async def _next(messages: Any, plan: ImportPlan) -> dict[str, Any] | None:
     except StopAsyncIteration:
         return None
     except Unavailable as error:
-        raise SourceAway(str(error)) from None
+        raise SourceAway(str(error).removesuffix("; try again")) from None
     return found
 
 
@@ -340,14 +291,11 @@ def check_room(folder: Path, files: Sequence[RemoteFile]) -> None:
     Raises:
         DiskFull: it does not.
     """
-    needed = sum(sorted((file.size_bytes for file in files), reverse=True)[:FILES_ON_DISK])
+    packed = max((file.size_bytes for file in files if file.pack), default=0)
+    needed = sum(size for _, size in arrivals(files).most_common(FILES_ON_DISK)) + packed
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DiskFull(f"the catalog's disk has {free} bytes free, and {needed} are needed")
-
-
-def _bytes_of(files: Any) -> int:
-    return sum(file.size_bytes for file in files)
 
 
 def _digest(value: Any) -> str:

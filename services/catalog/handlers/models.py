@@ -8,24 +8,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lehr.ids import derived_id
 from lehr.rpc.auth import Caller
 from services.catalog.domain import weights
 from services.catalog.domain.announcing import check_model_files, check_origin
-from services.catalog.domain.entries import (
-    File,
-    Model,
-    Reference,
-    Source,
-    check_name,
-    model_revision,
-)
-from services.catalog.domain.errors import ModelNotFound, ModelRefused
+from services.catalog.domain.entries import File, Model, Source, model_revision
+from services.catalog.domain.errors import ModelRefused
 from services.catalog.domain.facts import INDEX, check_index, facts_of
 from services.catalog.domain.licenses import UNKNOWN, Terms
 from services.catalog.domain.weights import Header
-from services.catalog.handlers.uploads import Link, Missing, Shelves, settled, signed
-from services.catalog.storage import entries
+from services.catalog.handlers.entries import announced, register
+from services.catalog.handlers.shelves import Shelves
+from services.catalog.handlers.uploads import Missing, signed
 from services.catalog.tokens.probing import probe
 
 MODEL_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -47,59 +40,14 @@ async def add_model(
         LicenseNotAcknowledged: nobody answers for the licence.
     """
     checked = check_model_files(files)
-    revision = model_revision(checked)
-    key = f"{caller.project}/{check_name(name)}@{revision}"
-    license_text, acknowledged_by = terms.recorded(empty_means=UNKNOWN, principal=caller.principal)
+    key = model_revision(checked)
     wanted = Model(
-        model_id=derived_id("model", caller.tenant, key),
-        tenant=caller.tenant,
-        project=caller.project,
-        name=name,
-        revision=revision,
+        **announced(Model, caller, name, key=key, terms=terms, empty_means=UNKNOWN),
         files=checked,
-        license=license_text,
         source=Source.of_upload(check_origin(terms.origin)),
-        acknowledged_by=acknowledged_by,
     )
-    async with shelves.db.transaction() as conn:
-        await entries.add_model(conn, wanted)
-    model = await get_model(shelves, caller=caller, model=wanted.model_id, ready=False)
-    return model, await signed(shelves, model)
-
-
-async def commit_model(shelves: Shelves, *, caller: Caller, model_id: str) -> Model:
-    """Have a model validated and wait some seconds for the end; twice is the same as once.
-
-    Raises:
-        ModelNotFound: the project has no such model.
-        UploadIncomplete: a file has not arrived as announced; it may be sent again.
-    """
-    found = await settled(shelves, caller=caller, entry_id=model_id, noun="model")
-    if not isinstance(found, Model):
-        raise ModelNotFound(model_id)
-    return found
-
-
-async def get_model(shelves: Shelves, *, caller: Caller, model: str, ready: bool = True) -> Model:
-    """Return a model by name, name@revision or id; by id in any state unless it must be ready.
-
-    Raises:
-        ModelNotFound: the project has none.
-    """
-    reference = Reference.parse(model, noun="model", field="model")
-    async with shelves.db.connection() as conn:
-        found = await entries.find_model(conn, caller.tenant, caller.project, reference)
-    if found is None or (ready and not found.is_ready):
-        raise ModelNotFound(model)
-    return found
-
-
-async def search_models(
-    shelves: Shelves, *, caller: Caller, text: str, after: tuple[str, str], limit: int
-) -> list[Model]:
-    """Return ready models by name."""
-    async with shelves.db.connection() as conn:
-        return await entries.models_named(conn, caller.tenant, caller.project, text, after, limit)
+    found = await register(shelves, wanted)
+    return found, await signed(shelves, found)
 
 
 async def tokenizer_folder(shelves: Shelves, model: Model) -> Path:
@@ -108,12 +56,6 @@ async def tokenizer_folder(shelves: Shelves, model: Model) -> Path:
         model.key(file.name): file for file in model.files if not file.name.endswith(".safetensors")
     }
     return await shelves.cache.folder(f"model-{model.revision}", files)
-
-
-def model_links(shelves: Shelves, model: Model) -> list[Link]:
-    """Return signed addresses of a model's files."""
-    sign, lifetime = shelves.objects.presign_get, shelves.link_lifetime
-    return [Link(file=file, url=sign(model.key(file.name), lifetime)) for file in model.files]
 
 
 async def examined(shelves: Shelves, model: Model) -> Model:

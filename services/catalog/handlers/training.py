@@ -3,16 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lehr.errors import FieldViolation, InvalidArgument, NotFound
 from lehr.rpc.auth import Caller
-from lehr.samples.canonical import Located, read_canonical
 from lehr.samples.length import (
-    Fitted,
     LengthCounts,
     Overlong,
     Recommendation,
@@ -20,23 +17,17 @@ from lehr.samples.length import (
     recommend,
 )
 from lehr.samples.prepare import DataFacts, prepare
-from lehr.samples.selection import Sample, Samples
 from lehr.samples.table import TokenTable
-from lehr.samples.tabulate import tabulate
-from lehr.samples.tokens import SampleTokenizer
 from lehr.training.packable import check_packing
 from lehr.training.spec import JobSpec
 from services.catalog.domain.entries import Dataset, Model
-from services.catalog.handlers.datasets import get_dataset, rows_file
-from services.catalog.handlers.models import get_model
-from services.catalog.handlers.uploads import Link, Shelves
+from services.catalog.handlers.entries import get_entry
+from services.catalog.handlers.shelves import Link, Shelves, links
+from services.catalog.tokens.looking import Preview, Rows
 from services.catalog.tokens.shelf import all_tables
 from services.catalog.tokens.tables import Tables
 
-PREVIEW_LINES = 5
 PREVIEW_LINES_MAX = 100
-Outcome = Literal["kept", "truncated", "dropped", "untrainable"]
-_SIDES = ("chosen", "rejected")
 _VALIDATION = "data.validation_dataset"
 
 
@@ -86,23 +77,6 @@ class PreviewRequest:
     chat_template: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Preview:
-    """One text of a row as it is trained."""
-
-    line: int
-    file: str
-    text: str
-    side: str
-    """chosen or rejected; empty for rows with one answer."""
-    token_count: int
-    """Tokens before any cut."""
-    sample: Sample
-    """After any cut; of a row that is left out, what would have been kept of it."""
-    tokens: list[str]
-    outcome: Outcome
-
-
 class Tokens:
     """Answers what the tokens of datasets are."""
 
@@ -124,8 +98,8 @@ class Tokens:
         Raises:
             StillCounting: it takes longer than the caller can wait; he should ask again.
         """
-        rows = await get_dataset(self._shelves, caller=caller, dataset=dataset)
-        base = await get_model(self._shelves, caller=caller, model=model)
+        rows = await get_entry(self._shelves, Dataset, caller=caller, wanted=dataset)
+        base = await get_entry(self._shelves, Model, caller=caller, wanted=model)
         table = await self._tables.table(rows, base, chat_template)
         return await asyncio.to_thread(_lengths, table, base.context_length or None, max_length)
 
@@ -139,7 +113,7 @@ class Tokens:
         """
         data = spec.data
         try:
-            model = await get_model(self._shelves, caller=caller, model=spec.model)
+            model = await get_entry(self._shelves, Model, caller=caller, wanted=spec.model)
         except NotFound as error:
             raise _unknown("model", error) from None
         dataset = await self._dataset(caller, spec.dataset, "dataset")
@@ -174,40 +148,24 @@ class Tokens:
         """
         if len(wanted.lines) > PREVIEW_LINES_MAX:
             raise InvalidArgument(f"ask for at most {PREVIEW_LINES_MAX} lines at a time")
-        dataset = await get_dataset(self._shelves, caller=caller, dataset=wanted.dataset)
-        base = await get_model(self._shelves, caller=caller, model=wanted.model)
-        tokenizer = await self._tables.tokenizer(base, wanted.chat_template, dataset)
-        path = await rows_file(self._shelves, dataset)
-        files = dataset.row_files
-        file = _file_number(files, wanted.file)
-
-        def look() -> list[Preview]:
-            found: list[Located] = []
-            lines = set(wanted.lines)
-            for one in read_canonical(path):
-                if one.file == file and (not lines or one.line in lines):
-                    found.append(one)
-                if len(found) == (len(lines) or PREVIEW_LINES):
-                    break
-            missing = sorted(lines - {one.line for one in found})
-            if missing:
-                raise InvalidArgument(f"the dataset has no row in line {missing[0]}")
-            name = files[file] if len(files) > 1 else ""
-            return [shown for one in found for shown in _previews(tokenizer, one, name, wanted)]
-
-        return await asyncio.to_thread(look)
+        dataset = await get_entry(self._shelves, Dataset, caller=caller, wanted=wanted.dataset)
+        base = await get_entry(self._shelves, Model, caller=caller, wanted=wanted.model)
+        rows = Rows(
+            lines=frozenset(wanted.lines),
+            file=_file_number(dataset.row_files, wanted.file),
+            files=dataset.row_files,
+            max_length=wanted.max_length,
+            overlong=wanted.overlong,
+        )
+        return await self._tables.look(rows, dataset, base, wanted.chat_template)
 
     async def links(self, dataset: Dataset) -> list[Link]:
         """Return signed addresses of all token tables of a dataset, each named by its digest."""
-        sign, lifetime = self._shelves.objects.presign_get, self._shelves.link_lifetime
-        return [
-            Link(file=file, url=sign(key, lifetime))
-            for key, file in await all_tables(self._shelves.objects, dataset)
-        ]
+        return links(self._shelves, await all_tables(self._shelves.objects, dataset))
 
     async def _dataset(self, caller: Caller, reference: str, field: str) -> Dataset:
         try:
-            return await get_dataset(self._shelves, caller=caller, dataset=reference)
+            return await get_entry(self._shelves, Dataset, caller=caller, wanted=reference)
         except NotFound as error:
             raise _unknown(field, error) from None
 
@@ -226,49 +184,6 @@ def _lengths(table: TokenTable, context: int | None, max_length: int) -> Lengths
     )
     table.release()
     return found
-
-
-def _previews(
-    tokenizer: SampleTokenizer, row: Located, file: str, wanted: PreviewRequest
-) -> list[Preview]:
-    table = tabulate([row], tokenizer)
-    texts, length = tokenizer.render(row.row), int(table.lengths[0])
-    limit = wanted.max_length or length
-    outcome = _outcome(fit(table, np.arange(1), max_length=limit, overlong=wanted.overlong).counts)
-    wholes, samples = _texts(table, length), _texts(table, limit)
-    return [
-        Preview(
-            line=row.line,
-            file=file,
-            text=text.text,
-            side=side,
-            token_count=len(whole),
-            sample=sample,
-            tokens=tokenizer.pieces(sample),
-            outcome=outcome,
-        )
-        for text, side, whole, sample in zip(
-            texts, _SIDES if len(texts) > 1 else ("",), wholes, samples, strict=True
-        )
-    ]
-
-
-def _texts(table: TokenTable, limit: int) -> tuple[Sample, ...]:
-    """Return the texts of a table's only row, as far as the limit and whole answers allow."""
-    is_compared = len(table.segment_ends[0]) > 1
-    longest_cut = int(table.segment_ends[0, 0]) if is_compared else int(table.lengths[0])
-    cut = min(max(int(table.lengths[0]) - limit, 0), longest_cut)
-    fitted = Fitted(rows=np.zeros(1, dtype=np.int64), cuts=np.array([cut]), counts=LengthCounts())
-    samples = Samples(table, fitted)
-    return samples.sides(0) if len(table.segment_ends[0]) == len(_SIDES) + 1 else (samples[0],)
-
-
-def _outcome(counts: LengthCounts) -> Outcome:
-    if counts.dropped:
-        return "dropped"
-    if counts.untrainable:
-        return "untrainable"
-    return "truncated" if counts.affected else "kept"
 
 
 def _file_number(files: Sequence[str], name: str) -> int:

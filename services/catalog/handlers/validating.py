@@ -12,15 +12,14 @@ from lehr import faults
 from lehr.events import outbox
 from lehr.events.catalog import DatasetAdded, ModelAdded
 from lehr.objects import Digest, ObjectDiffers, ObjectNotFound
-from lehr.postgres import Connection
 from services.catalog.domain.entries import Dataset, Entry, EntryState, File, Model, RowProblem
-from services.catalog.domain.errors import ClaimLost, ContentChanged
+from services.catalog.domain.errors import ContentChanged
 from services.catalog.domain.parts import parts_of
 from services.catalog.examination.examine import Examination, examine
 from services.catalog.formats.source import SourceFile
 from services.catalog.handlers.claimed import Work
 from services.catalog.handlers.models import examined
-from services.catalog.handlers.uploads import Shelves, remove_objects
+from services.catalog.handlers.shelves import Shelves, remove_objects
 from services.catalog.storage import entries
 
 
@@ -33,14 +32,34 @@ class UploadDiffers(Exception):  # noqa: N818 - as all that is refused.
         self.why = why
 
 
-async def validate_dataset(shelves: Shelves, dataset: Dataset, work: Work) -> None:
-    """Make a dataset ready, or refuse it with its report.
+async def validate(shelves: Shelves, entry: Entry, work: Work) -> None:
+    """Make an entry ready; refuse a dataset with its report, if that says so.
 
     Raises:
+        ModelRefused: the files are no model that is safe to use.
         ClaimLost: another worker has it, or it was deleted; nothing visible was changed.
         UploadDiffers: what arrived is not what was announced.
         PlatformError: it cannot be decided now, or is refused for another reason than its rows.
     """
+    if isinstance(entry, Dataset):
+        entry, is_accepted = await _looked_at(shelves, entry, work)
+        if not is_accepted:
+            await refuse(shelves, entry, work)
+            return
+    elif isinstance(entry, Model):
+        await _assembled(shelves, entry, work, None)
+        await faults.hit("catalog.validate.assembled")
+        entry = await examined(shelves, entry)
+    await faults.hit("catalog.validate.before_commit")
+    async with shelves.db.transaction() as conn:
+        await entries.end_work(conn, entry, work.worker, EntryState.READY)
+        await outbox.add(conn, _added(entry), sequence=1, source="catalog")
+    await faults.hit(f"catalog.commit_{entry.noun}.after_row")
+    await remove_objects(shelves, [entry.uploads_prefix])
+
+
+async def _looked_at(shelves: Shelves, dataset: Dataset, work: Work) -> tuple[Dataset, bool]:
+    """Return a dataset with its report, and whether it can be used; then what it needs is kept."""
     async with _folder(shelves) as folder:
         files = await _assembled(shelves, dataset, work, folder / "files")
         await faults.hit("catalog.validate.assembled")
@@ -48,39 +67,12 @@ async def validate_dataset(shelves: Shelves, dataset: Dataset, work: Work) -> No
         out_dir.mkdir()
         found = await _examined(shelves, dataset, work, files, out_dir)
         checked = _with_report(dataset, found)
-        if not found.is_accepted:
-            await refuse(shelves, checked, work)
-            return
-        for file in (checked.rows_file, checked.images_file, checked.keys_file):
-            if file is not None:
-                work.tell()
-                await shelves.objects.put_file(checked.written_key(file), out_dir / file.name)
-    await faults.hit("catalog.validate.before_commit")
-    async with shelves.db.transaction() as conn:
-        if not await entries.ready_dataset(conn, checked, work.worker):
-            raise ClaimLost(dataset.dataset_id)
-        await _tell_added(conn, checked)
-    await faults.hit("catalog.commit_dataset.after_row")
-    await remove_objects(shelves, [dataset.uploads_prefix])
-
-
-async def validate_model(shelves: Shelves, model: Model, work: Work) -> None:
-    """Make a model ready.
-
-    Raises:
-        ModelRefused: its files are no model that is safe to use.
-        ClaimLost, UploadDiffers, PlatformError: as for a dataset.
-    """
-    await _assembled(shelves, model, work, None)
-    await faults.hit("catalog.validate.assembled")
-    found = await examined(shelves, model)
-    await faults.hit("catalog.validate.before_commit")
-    async with shelves.db.transaction() as conn:
-        if not await entries.ready_model(conn, found, work.worker):
-            raise ClaimLost(model.model_id)
-        await _tell_added(conn, found)
-    await faults.hit("catalog.commit_model.after_row")
-    await remove_objects(shelves, [model.uploads_prefix])
+        if found.is_accepted:
+            for file in (checked.rows_file, checked.images_file, checked.keys_file):
+                if file is not None:
+                    work.tell()
+                    await shelves.objects.put_file(checked.written_key(file), out_dir / file.name)
+    return checked, found.is_accepted
 
 
 async def refuse(shelves: Shelves, entry: Entry, work: Work, refusal: str = "") -> None:
@@ -94,7 +86,7 @@ async def refuse(shelves: Shelves, entry: Entry, work: Work, refusal: str = "") 
             reason="NOT_USABLE", description=refusal, row_count=0, lines=(), is_error=True
         )
         entry = replace(entry, problems=(problem,))
-    await _move(shelves, entry, work, refusal=refusal, state=EntryState.REFUSED)
+    await _move(shelves, entry, work, EntryState.REFUSED, refusal)
     await remove_objects(shelves, [entry.uploads_prefix, entry.prefix])
 
 
@@ -107,22 +99,14 @@ async def await_again(shelves: Shelves, entry: Entry, work: Work, wrong: UploadD
     # The parts go first: what is seen uploading again must not look complete.
     at = entry.files.index(wrong.file)
     await remove_objects(shelves, [f"{entry.uploads_prefix}{at}/"])
-    await _move(
-        shelves, entry, work, refusal=f"{wrong.file.name} {wrong.why}", state=EntryState.UPLOADING
-    )
+    await _move(shelves, entry, work, EntryState.UPLOADING, f"{wrong.file.name} {wrong.why}")
 
 
 async def _move(
-    shelves: Shelves, entry: Entry, work: Work, *, refusal: str, state: EntryState
+    shelves: Shelves, entry: Entry, work: Work, state: EntryState, refusal: str
 ) -> None:
-    moved = False
     async with shelves.db.transaction() as conn:
-        if isinstance(entry, Model):
-            moved = await entries.refuse_model(conn, entry, work.worker, refusal, state)
-        elif isinstance(entry, Dataset):
-            moved = await entries.refuse_dataset(conn, entry, work.worker, refusal, state)
-        if not moved:
-            raise ClaimLost(entry.entry_id)
+        await entries.end_work(conn, entry, work.worker, state, refusal=refusal)
 
 
 async def _assembled(
@@ -208,21 +192,11 @@ def _with_report(dataset: Dataset, found: Examination) -> Dataset:
     )
 
 
-async def _tell_added(conn: Connection, entry: Entry) -> None:
-    event: DatasetAdded | ModelAdded
+def _added(entry: Entry) -> DatasetAdded | ModelAdded:
+    told = {"tenant": entry.tenant, "name": entry.name, "revision": entry.revision}
     if isinstance(entry, Dataset):
-        event = DatasetAdded(
-            tenant=entry.tenant,
-            dataset_id=entry.dataset_id,
-            name=entry.name,
-            revision=entry.revision,
-            row_count=entry.row_count,
-        )
-    else:
-        event = ModelAdded(
-            tenant=entry.tenant, model_id=entry.entry_id, name=entry.name, revision=entry.revision
-        )
-    await outbox.add(conn, event, sequence=1, source="catalog")
+        return DatasetAdded(dataset_id=entry.dataset_id, row_count=entry.row_count, **told)
+    return ModelAdded(model_id=entry.entry_id, **told)
 
 
 @asynccontextmanager

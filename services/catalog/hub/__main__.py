@@ -148,7 +148,7 @@ class Child:
         resource.setrlimit(resource.RLIMIT_FSIZE, (longest, longest))
         folder = Path.cwd() / "files"
         folder.mkdir()
-        with Pack(folder) as pack:
+        with Pack(Path.cwd() / "pack.zip") as pack:
             for file in files:
                 if file.pack:
                     pack.add(file.path, get(file, folder)[0])
@@ -214,7 +214,7 @@ def main() -> None:
     os.dup2(2, 1)
     request = wire.decode(sys.stdin.buffer.readline())
     guard = Guard.parse(request["allowed"])
-    _load_what_reads(request.get("files", ()))
+    _prepare_for(request.get("files", ()))
     enforce(guard)
     child = Child(request, guard, out)
     try:
@@ -226,13 +226,12 @@ def main() -> None:
             out.flush()
 
 
-def _load_what_reads(files: Sequence[Mapping[str, Any]]) -> None:
-    """Import torch while nothing is guarded: with CUDA, it asks ``ldconfig`` for libraries."""
+def _prepare_for(files: Sequence[Mapping[str, Any]]) -> None:
     from services.catalog.domain.choosing import is_pickled  # noqa: PLC0415 - see the module.
+    from services.catalog.hub.pickles import load_reader  # noqa: PLC0415 - see the module.
 
     if any(is_pickled(file["path"]) for file in files):
-        with contextlib.suppress(ImportError):
-            import torch  # noqa: F401, PLC0415 - large, and only pickles need it.
+        load_reader()
 
 
 def _connect_through(guard: Guard) -> None:

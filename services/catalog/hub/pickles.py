@@ -1,11 +1,19 @@
 """Weights from a pickle that an administrator allowed, read without running anything in it."""
 
+import contextlib
 import json
 import pickle
 from pathlib import Path
 from typing import Any
 
-from services.catalog.domain.imports import ImportRefused, SourceCorrupt, safe_name
+from services.catalog.domain.choosing import safe_name
+from services.catalog.domain.imports import ImportRefused, SourceCorrupt
+
+
+def load_reader() -> None:
+    """Import torch before the process is guarded: with CUDA, it asks ``ldconfig`` for libraries."""
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401, PLC0415 - large, and only pickles need it.
 
 
 def to_safetensors(path: Path) -> Path:

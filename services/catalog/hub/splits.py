@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.catalog.domain.imports import ImportRefused, RemoteFile, split_files
+from services.catalog.domain.choosing import split_files
+from services.catalog.domain.imports import ImportRefused, RemoteFile
 from services.catalog.hub.failures import is_about_access
 
 

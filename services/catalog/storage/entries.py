@@ -1,10 +1,10 @@
 """Rows <-> models and datasets; every statement names the tenant."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -20,183 +20,30 @@ from services.catalog.domain.entries import (
     RowProblem,
     Source,
 )
-from services.catalog.domain.errors import RevisionExists
+from services.catalog.domain.errors import ClaimLost, EntryBeingRemoved
+
+E = TypeVar("E", bound=Entry)
+
+KINDS: tuple[type[Entry], ...] = (Model, Dataset)
 
 QUERIES = Queries.load(Path(__file__).with_name("queries.sql"))
 
 
-async def add_model(conn: Connection, model: Model) -> None:
-    """Register a model; only one that is awaited or was refused begins anew."""
-    await conn.execute(QUERIES["add_model"], model.model_id, *_announced(model))
+def statement(name: str, kind: type[Entry]) -> str:
+    """Return a statement for the table of a kind of entry."""
+    columns = ", ".join(field.name for field in fields(kind))
+    return QUERIES[name].format(table=f"{kind.noun}s", key=f"{kind.noun}_id", columns=columns)
 
 
-async def find_model(
-    conn: Connection, tenant: str, project: str, reference: Reference
-) -> Model | None:
-    """Return a model; by id also one that is not ready."""
-    if reference.entry_id:
-        row = await conn.fetchrow(QUERIES["model_by_id"], tenant, project, reference.entry_id)
-    else:
-        row = await conn.fetchrow(
-            QUERIES["model_by_name"], tenant, project, reference.name, reference.revision_prefix
-        )
-    return None if row is None else _model(row)
-
-
-async def models_named(
-    conn: Connection, tenant: str, project: str, text: str, after: tuple[str, str], limit: int
-) -> list[Model]:
-    """Return a page of ready models by name and id."""
-    rows = await conn.fetch(QUERIES["models_named"], tenant, project, text, *after, limit)
-    return [_model(row) for row in rows]
-
-
-async def begin_model(conn: Connection, model: Model) -> None:
-    """Have a model validated; one that is no longer uploading stays as it is."""
-    await conn.execute(QUERIES["begin_model"], model.tenant, model.model_id)
-
-
-async def import_model(conn: Connection, model: Model, worker: str) -> bool:
-    """Have what was imported validated; False when the claim is lost.
+async def add(conn: Connection, entry: Entry) -> None:
+    """Register an entry; only one that is awaited or was refused begins anew.
 
     Raises:
-        RevisionExists: the name has this revision already.
+        EntryBeingRemoved: it was there before, and its objects still are.
     """
-    try:
-        row = await conn.fetchrow(QUERIES["import_model"], *_imported(model, worker))
-    except asyncpg.UniqueViolationError:
-        raise RevisionExists(model.name, model.revision) from None
-    return row is not None
-
-
-async def ready_model(conn: Connection, model: Model, worker: str) -> bool:
-    """Make a model visible; False when the claim is lost."""
-    row = await conn.fetchrow(
-        QUERIES["ready_model"],
-        model.tenant,
-        model.model_id,
-        worker,
-        model.model_type,
-        model.parameter_count,
-        model.context_length,
-        dict(model.facts),
-    )
-    return row is not None
-
-
-async def refuse_model(
-    conn: Connection, model: Model, worker: str, refusal: str, state: EntryState
-) -> bool:
-    """Move a model to REFUSED or back to UPLOADING; False when the claim is lost."""
-    row = await conn.fetchrow(
-        QUERIES["refuse_model"], model.tenant, model.model_id, worker, refusal, state
-    )
-    return row is not None
-
-
-async def add_dataset(conn: Connection, dataset: Dataset) -> None:
-    """Register a dataset; only one that is awaited or was refused begins anew."""
     await conn.execute(
-        QUERIES["add_dataset"], dataset.dataset_id, *_announced(dataset), dict(dataset.columns)
-    )
-
-
-async def find_dataset(
-    conn: Connection, tenant: str, project: str, reference: Reference
-) -> Dataset | None:
-    """Return a dataset; by id also one that is not ready."""
-    if reference.entry_id:
-        row = await conn.fetchrow(QUERIES["dataset_by_id"], tenant, project, reference.entry_id)
-    else:
-        row = await conn.fetchrow(
-            QUERIES["dataset_by_name"], tenant, project, reference.name, reference.revision_prefix
-        )
-    return None if row is None else _dataset(row)
-
-
-async def datasets_named(
-    conn: Connection, tenant: str, project: str, text: str, after: tuple[str, str], limit: int
-) -> list[Dataset]:
-    """Return a page of ready datasets by name and id."""
-    rows = await conn.fetch(QUERIES["datasets_named"], tenant, project, text, *after, limit)
-    return [_dataset(row) for row in rows]
-
-
-async def begin_dataset(conn: Connection, dataset: Dataset) -> None:
-    """Have a dataset validated; one that is no longer uploading stays as it is."""
-    await conn.execute(QUERIES["begin_dataset"], dataset.tenant, dataset.dataset_id)
-
-
-async def import_dataset(conn: Connection, dataset: Dataset, worker: str) -> bool:
-    """Have what was imported validated; False when the claim is lost.
-
-    Raises:
-        RevisionExists: the name has this revision already.
-    """
-    try:
-        row = await conn.fetchrow(QUERIES["import_dataset"], *_imported(dataset, worker))
-    except asyncpg.UniqueViolationError:
-        raise RevisionExists(dataset.name, dataset.revision) from None
-    return row is not None
-
-
-async def ready_dataset(conn: Connection, dataset: Dataset, worker: str) -> bool:
-    """Make a dataset visible; False when the claim is lost."""
-    row = await conn.fetchrow(
-        QUERIES["ready_dataset"],
-        dataset.tenant,
-        dataset.dataset_id,
-        worker,
-        *_report(dataset),
-        *(
-            None if file is None else asdict(file)
-            for file in (dataset.rows_file, dataset.images_file, dataset.keys_file)
-        ),
-        list(dataset.row_files),
-    )
-    return row is not None
-
-
-async def refuse_dataset(
-    conn: Connection, dataset: Dataset, worker: str, refusal: str, state: EntryState
-) -> bool:
-    """Move a dataset to REFUSED, with its report, or back to UPLOADING; False: claim lost."""
-    row = await conn.fetchrow(
-        QUERIES["refuse_dataset"],
-        dataset.tenant,
-        dataset.dataset_id,
-        worker,
-        refusal,
-        state,
-        *_report(dataset),
-    )
-    return row is not None
-
-
-async def remove(conn: Connection, entry: Entry, *, unchanged: bool) -> bool:
-    """Remove an entry, or only if it is ``unchanged`` since it was read; False: it stays."""
-    name = "remove_model" if isinstance(entry, Model) else "remove_dataset"
-    seen = entry.change_time if unchanged else None
-    return await conn.fetchval(QUERIES[name], entry.tenant, entry.entry_id, seen) is not None
-
-
-async def stale(
-    conn: Connection, *, upload_lifetime: timedelta, refused_lifetime: timedelta
-) -> list[Entry]:
-    """Return uploads that began so long ago and never ended, and what was refused so long ago."""
-    models = await conn.fetch(QUERIES["stale_models"], upload_lifetime, refused_lifetime)
-    datasets = await conn.fetch(QUERIES["stale_datasets"], upload_lifetime, refused_lifetime)
-    return [*map(_model, models), *map(_dataset, datasets)]
-
-
-async def awaiting_parts(conn: Connection, entry_ids: Sequence[str]) -> set[str]:
-    """Return which of these entries may still need their uploaded parts."""
-    rows = await conn.fetch(QUERIES["awaiting_parts"], list(entry_ids))
-    return {row["entry_id"] for row in rows}
-
-
-def _announced(entry: Entry) -> tuple[Any, ...]:
-    return (
+        statement("add_entry", type(entry)),
+        entry.entry_id,
         entry.tenant,
         entry.project,
         entry.name,
@@ -207,22 +54,113 @@ def _announced(entry: Entry) -> tuple[Any, ...]:
         asdict(entry.source),
         entry.acknowledged_by,
     )
+    # Asked after the row is there, for it may have waited for the end of a removal.
+    if await conn.fetchval(QUERIES["has_removal"], entry.entry_id):
+        raise EntryBeingRemoved(entry.entry_id)
+    if isinstance(entry, Dataset):
+        await conn.execute(
+            QUERIES["begin_report"], entry.tenant, entry.entry_id, dict(entry.columns)
+        )
 
 
-def _imported(entry: Entry, worker: str) -> tuple[Any, ...]:
-    return (
+async def find(
+    conn: Connection, kind: type[E], tenant: str, project: str, reference: Reference
+) -> E | None:
+    """Return an entry; by id also one that is not ready."""
+    if reference.entry_id:
+        query = statement("entry_by_id", kind)
+        row = await conn.fetchrow(query, tenant, project, reference.entry_id)
+    else:
+        query, wanted = (
+            statement("entry_by_name", kind),
+            (reference.name, reference.revision_prefix),
+        )
+        row = await conn.fetchrow(query, tenant, project, *wanted)
+    return None if row is None else _entry(kind, row)
+
+
+async def again(conn: Connection, entry: E) -> E | None:
+    """Return an entry as it is now; None where it is gone."""
+    reference = Reference(entry_id=entry.entry_id)
+    return await find(conn, type(entry), entry.tenant, entry.project, reference)
+
+
+async def named(
+    conn: Connection,
+    kind: type[E],
+    place: tuple[str, str],
+    text: str,
+    after: tuple[str, str],
+    limit: int,
+) -> list[E]:
+    """Return a page of ready entries by name and id; ``place`` is tenant and project."""
+    rows = await conn.fetch(statement("entries_named", kind), *place, text, *after, limit)
+    return [_entry(kind, row) for row in rows]
+
+
+async def begin(conn: Connection, entry: Entry) -> None:
+    """Have an entry validated; one that is no longer uploading stays as it is."""
+    await conn.execute(statement("begin_entry", type(entry)), entry.tenant, entry.entry_id)
+
+
+async def imported(conn: Connection, entry: Entry, worker: str) -> None:
+    """Have what was imported validated.
+
+    Raises:
+        ClaimLost: it is no longer this worker's.
+    """
+    files = [asdict(file) for file in entry.files]
+    row = await conn.fetchrow(
+        statement("import_entry", type(entry)),
         entry.tenant,
         entry.entry_id,
         worker,
         entry.revision,
-        [asdict(file) for file in entry.files],
-        entry.license,
-        asdict(entry.source),
-        entry.acknowledged_by,
+        files,
     )
+    _check_claim(row, entry)
 
 
-def _report(dataset: Dataset) -> tuple[Any, ...]:
+async def end_work(
+    conn: Connection, entry: Entry, worker: str, state: EntryState, *, refusal: str = ""
+) -> None:
+    """Move an entry to READY, REFUSED or back to UPLOADING, with what was found; in a transaction.
+
+    Raises:
+        ClaimLost: it is no longer this worker's; nothing was changed.
+    """
+    place = (entry.tenant, entry.entry_id, worker)
+    if isinstance(entry, Model):
+        facts = (entry.model_type, entry.parameter_count, entry.context_length, dict(entry.facts))
+        await conn.execute(QUERIES["describe_model"], *place, *facts)
+    elif isinstance(entry, Dataset):
+        await conn.execute(QUERIES["report_dataset"], *place, *_report(entry))
+    row = await conn.fetchrow(statement("end_work", type(entry)), *place, state, refusal)
+    _check_claim(row, entry)
+
+
+async def remove(conn: Connection, entry: Entry, *, unchanged: bool) -> bool:
+    """Remove an entry, or only if it is ``unchanged`` since it was read; False: it stays."""
+    seen = entry.change_time if unchanged else None
+    query = statement("remove_entry", type(entry))
+    return await conn.fetchval(query, entry.tenant, entry.entry_id, seen) is not None
+
+
+async def stale(
+    conn: Connection, kind: type[E], lifetimes: tuple[timedelta, timedelta], count: int
+) -> list[E]:
+    """Return uploads that began so long ago and never ended, and what was refused so long ago."""
+    rows = await conn.fetch(statement("stale_entries", kind), *lifetimes, count)
+    return [_entry(kind, row) for row in rows]
+
+
+def _check_claim(row: asyncpg.Record | None, entry: Entry) -> None:
+    if row is None:
+        raise ClaimLost(entry.entry_id)
+
+
+def _report(dataset: Dataset) -> Sequence[Any]:
+    written = (dataset.rows_file, dataset.images_file, dataset.keys_file)
     return (
         dataset.row_kind,
         dataset.row_count,
@@ -230,29 +168,25 @@ def _report(dataset: Dataset) -> tuple[Any, ...]:
         dataset.image_row_count,
         dict(dataset.layouts),
         [asdict(problem) for problem in dataset.problems],
+        *(None if file is None else asdict(file) for file in written),
+        list(dataset.row_files),
     )
 
 
-def _shared(row: asyncpg.Record) -> dict[str, Any]:
-    return {
+def _entry(kind: type[E], row: asyncpg.Record) -> E:
+    found = {
         **dict(row),
         "files": tuple(File(**file) for file in row["files"]),
         "source": Source(**row["source"]),
         "progress": Progress(**row["progress"]),
         "state": EntryState(row["state"]),
     }
-
-
-def _model(row: asyncpg.Record) -> Model:
-    return Model(**_shared(row))
-
-
-def _dataset(row: asyncpg.Record) -> Dataset:
-    fields = _shared(row)
-    fields["problems"] = tuple(
-        RowProblem(**{**problem, "lines": tuple(problem["lines"])}) for problem in row["problems"]
-    )
-    fields["row_files"] = tuple(row["row_files"])
-    for name in ("rows_file", "images_file", "keys_file"):
-        fields[name] = None if row[name] is None else File(**row[name])
-    return Dataset(**fields)
+    if kind is Dataset:
+        found["problems"] = tuple(
+            RowProblem(**{**problem, "lines": tuple(problem["lines"])})
+            for problem in row["problems"]
+        )
+        found["row_files"] = tuple(row["row_files"])
+        for name in ("rows_file", "images_file", "keys_file"):
+            found[name] = None if row[name] is None else File(**row[name])
+    return kind(**found)

@@ -6,7 +6,7 @@ from datetime import datetime
 from lehr.postgres import Connection
 from services.catalog.domain.entries import Dataset, Entry, File, Model
 from services.catalog.domain.imports import ImportPlan
-from services.catalog.storage.entries import QUERIES
+from services.catalog.storage.entries import QUERIES, statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,9 @@ async def import_of(conn: Connection, entry: Entry) -> tuple[ImportPlan, dict[st
 
 
 async def save_arrived(conn: Connection, entry: Entry, file: File) -> None:
-    """Say that one more file is in the object store."""
+    """Say that one more file is in the object store, so that the source is no longer away."""
     await conn.execute(QUERIES["save_arrived"], entry.tenant, entry.entry_id, [asdict(file)])
+    await conn.execute(statement("went_on", type(entry)), entry.tenant, entry.entry_id)
 
 
 async def put_credential(

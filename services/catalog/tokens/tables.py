@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 
@@ -13,17 +14,19 @@ from lehr.logs import get_logger
 from lehr.objects import ObjectNotFound
 from lehr.rpc.context import seconds_left
 from lehr.samples.table import TokenTable
-from lehr.samples.tokens import SampleTokenizer
-from services.catalog.domain.entries import Dataset, Model, Reference
+from services.catalog.domain.entries import Dataset, Model
 from services.catalog.domain.errors import DatasetNotFound
 from services.catalog.handlers.datasets import images_file, rows_file
 from services.catalog.handlers.models import tokenizer_folder
-from services.catalog.handlers.uploads import Shelves, remove_objects
+from services.catalog.handlers.shelves import Shelves, remove_objects
 from services.catalog.storage import entries
-from services.catalog.tokens.counting import Reading, count
+from services.catalog.tokens.counting import Described, Reading, count, describe
+from services.catalog.tokens.looking import Preview, Rows, look
 from services.catalog.tokens.shelf import find_table, put_table, table_key
 
-TOKENIZERS_KEPT = 4
+DESCRIPTIONS_KEPT = 1000
+LOOKED_AT_ONCE = 2
+"""Processes that look at a tokenizer, or at single rows, at the same time."""
 COUNTED_AT_ONCE = 2
 """Datasets that are counted at the same time, each with processes of its own."""
 _ANSWER_SECONDS = 2.0
@@ -37,23 +40,28 @@ class StillCounting(Unavailable):
 
 
 class Tables:
-    """Token tables and tokenizers, the ones used last at hand."""
+    """Token tables, and what is known of the tokenizers that make them."""
 
     def __init__(self, shelves: Shelves) -> None:
         self._shelves = shelves
-        self._tokenizers: OrderedDict[Reading, SampleTokenizer] = OrderedDict()
+        self._described: OrderedDict[Reading, Described] = OrderedDict()
         self._making: dict[tuple[str, str], asyncio.Task[TokenTable]] = {}
         self._at_once = asyncio.Semaphore(COUNTED_AT_ONCE)
+        # Threads of its own: who stops waiting frees none, and others' are not used up.
+        self._looking = ThreadPoolExecutor(LOOKED_AT_ONCE, thread_name_prefix="look")
 
-    async def tokenizer(
-        self, model: Model, template: str | None, dataset: Dataset
-    ) -> SampleTokenizer:
-        """Return the tokenizer of a model, for rows of a dataset.
+    async def look(
+        self, rows: Rows, dataset: Dataset, model: Model, template: str | None
+    ) -> list[Preview]:
+        """Return rows exactly as they are trained.
 
         Raises:
-            InvalidArgument: the model has none, or cannot follow the template.
+            InvalidArgument: a row is not there or cannot be rendered, or they are too long.
         """
-        return (await self._loaded(model, template, dataset))[1]
+        reading = await self._reading(model, template, dataset)
+        path = await rows_file(self._shelves, dataset)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._looking, look, path, reading, rows)
 
     async def table(self, dataset: Dataset, model: Model, template: str | None) -> TokenTable:
         """Return the tokens of every row, counted once for all models with the same tokenizer.
@@ -62,10 +70,11 @@ class Tables:
             InvalidArgument: a row cannot be rendered with the template.
             StillCounting: it takes longer than the caller can wait; he should ask again.
         """
-        reading, tokenizer = await self._loaded(model, template, dataset)
-        key = (dataset.dataset_id, tokenizer.digest)
+        reading = await self._reading(model, template, dataset)
+        described = await self._describe(reading)
+        key = (dataset.dataset_id, described.digest)
         if key not in self._making:
-            task = asyncio.create_task(self._open(dataset, reading, tokenizer))
+            task = asyncio.create_task(self._open(dataset, reading, described))
             self._making[key] = task
             task.add_done_callback(lambda made: self._made(key, made))
         left = seconds_left()
@@ -88,11 +97,9 @@ class Tables:
             # Nobody may be left who waits for it; an error nobody asks about is logged as ours.
             task.exception()
 
-    async def _open(
-        self, dataset: Dataset, reading: Reading, tokenizer: SampleTokenizer
-    ) -> TokenTable:
-        if not tokenizer.prints_dates:
-            known = await self._known(dataset, tokenizer.digest)
+    async def _open(self, dataset: Dataset, reading: Reading, described: Described) -> TokenTable:
+        if not described.prints_dates:
+            known = await self._known(dataset, described.digest)
             if known is not None:
                 return known
         rows = await rows_file(self._shelves, dataset)
@@ -109,8 +116,8 @@ class Tables:
                 row_count=dataset.row_count,
                 seconds=round(monotonic() - began, 3),
             )
-            if not tokenizer.prints_dates:
-                await put_table(self._shelves.objects, dataset, tokenizer.digest, path)
+            if not described.prints_dates:
+                await put_table(self._shelves.objects, dataset, described.digest, path)
                 await self._forget_if_deleted(dataset)
             # What is mapped stays readable without its name.
             return await asyncio.to_thread(TokenTable.open, path)
@@ -128,24 +135,25 @@ class Tables:
 
     async def _forget_if_deleted(self, dataset: Dataset) -> None:
         """Remove a table whose dataset was deleted while it was made."""
-        reference = Reference(entry_id=dataset.dataset_id)
         async with self._shelves.db.connection() as conn:
-            found = await entries.find_dataset(conn, dataset.tenant, dataset.project, reference)
+            found = await entries.again(conn, dataset)
         if found is None:
             await remove_objects(self._shelves, [dataset.tokens_prefix])
             raise DatasetNotFound(dataset.dataset_id)
 
-    async def _loaded(
-        self, model: Model, template: str | None, dataset: Dataset
-    ) -> tuple[Reading, SampleTokenizer]:
-        reading = Reading(
+    async def _reading(self, model: Model, template: str | None, dataset: Dataset) -> Reading:
+        return Reading(
             model_dir=await tokenizer_folder(self._shelves, model),
             template=template,
             images=await images_file(self._shelves, dataset),
         )
-        if reading not in self._tokenizers:
-            self._tokenizers[reading] = await asyncio.to_thread(reading.load)
-            while len(self._tokenizers) > TOKENIZERS_KEPT:
-                self._tokenizers.popitem(last=False)
-        self._tokenizers.move_to_end(reading)
-        return reading, self._tokenizers[reading]
+
+    async def _describe(self, reading: Reading) -> Described:
+        if reading not in self._described:
+            loop = asyncio.get_running_loop()
+            described = await loop.run_in_executor(self._looking, describe, reading)
+            self._described[reading] = described
+            while len(self._described) > DESCRIPTIONS_KEPT:
+                self._described.popitem(last=False)
+            return described
+        return self._described[reading]

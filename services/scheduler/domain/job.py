@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from lehr.money import Money
-from lehr.training.ends import PLATFORM_ENDS, RunEnd
+from lehr.training.ends import RunEnd
 from lehr.training.spec import JobSpec
 from services.scheduler.domain.errors import JobStateForbids
 
@@ -29,7 +29,7 @@ class JobState(StrEnum):
 S = JobState
 #: A run can end from any live state, and its report may overtake the one before it.
 ENDS = frozenset({S.QUEUED, S.STOPPED, S.SUCCEEDED, S.FAILED})
-#: Every legal move. STOPPED rests and FAILED may; from there ResumeJob leads back to the queue.
+#: Every legal move.
 MOVES: Mapping[JobState, frozenset[JobState]] = {
     S.QUEUED: frozenset({S.STARTING, S.STOPPED, S.FAILED}),
     S.STARTING: ENDS | {S.RUNNING, S.STOPPING},
@@ -41,10 +41,13 @@ MOVES: Mapping[JobState, frozenset[JobState]] = {
 }
 #: No run exists or will exist unless somebody resumes the job.
 RESTING = frozenset({S.STOPPED, S.SUCCEEDED, S.FAILED})
+#: From where ResumeJob leads back to the queue, however a run had ended; that there is something to
+#: continue from is for checkpoint_store to say.
+RESUMABLE = frozenset({S.STOPPED, S.FAILED})
 #: A run of the job exists.
 LIVE = frozenset({S.STARTING, S.RUNNING, S.STOPPING})
-#: Ends of a FAILED job after which it may be resumed.
-RESUMABLE_ENDS = PLATFORM_ENDS | {RunEnd.BUDGET_EXHAUSTED, RunEnd.DEADLINE_REACHED}
+#: Ends that come of the job's settings and data, which a resume does not change.
+REPEATABLE_ENDS = frozenset({RunEnd.OUT_OF_MEMORY, RunEnd.USER_ERROR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +174,21 @@ class Job:
         """Return the job back in the queue.
 
         Raises:
-            JobStateForbids: it does not rest, or ended in a way that would only repeat itself.
+            JobStateForbids: it does not rest, or is finished.
         """
         self.check_resumable()
+        warning = ""
+        if self.end_reason in REPEATABLE_ENDS:
+            warning = (
+                f"resumed with the settings that ended in {self.end_reason}, so it may end at the "
+                "same step again; to change them, create a new job"
+            )
         return self._move(
             S.QUEUED,
             now=now,
             authorization=authorization,
             end_reason=None,
-            state_message="",
+            state_message=warning,
             fault_count=0,
             hold_ordinal=self.hold_ordinal + 1,
             queue_time=now,
@@ -191,13 +200,9 @@ class Job:
 
     def check_resumable(self) -> None:
         """Raise JobStateForbids unless the job may be resumed."""
-        if self.state is S.STOPPED:
+        if self.state in RESUMABLE:
             return
-        if self.state is S.FAILED:
-            if self.end_reason in RESUMABLE_ENDS:
-                return
-            why = f"it ended with {self.end_reason}, which would only repeat itself"
-        elif self.state is S.SUCCEEDED:
+        if self.state is S.SUCCEEDED:
             why = "it is finished; continue it as a new job"
         else:
             why = "it has not been stopped"

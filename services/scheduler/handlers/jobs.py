@@ -82,7 +82,7 @@ async def resume_job(command: ResumeJob, *, ports: Ports) -> Job:
 
     Raises:
         JobNotFound: no such job.
-        JobStateForbids: it does not rest, or would only fail again.
+        JobStateForbids: it does not rest, or is finished.
         NothingToResume: it has no checkpoint that holds the whole training state.
         FailedPrecondition: NO_CHECKPOINT_VERIFIES; it has some, and none can be read whole.
         IdempotencyKeyReused: the key came with another request before.

@@ -42,6 +42,27 @@ async def test_new_prices_hold_for_launches_and_resumes_from_now_on(story: Story
     assert list((await story.reconcile()).differences) == []
 
 
+async def test_a_price_that_falls_later_changes_no_bill_of_before(story: Story) -> None:
+    async def publish(price: str) -> None:
+        rates = [pb.Rate(tier="falling", price_per_gpu_hour=euros(price))]
+        request = pb.PublishRatesRequest(rates=rates)
+        await story.ask(story.user.PublishRates, request, role="operator")
+
+    await publish("3.00")
+    await story.hold(tiers=["falling"])
+    story.allocator.put(story.closed(0, 1800, "USER_STOPPED", tier="falling"))
+    before = await story.until_cost("1.50", seconds=1800)
+
+    await publish("1.00")
+
+    after = await story.until_cost("1.50", seconds=1800)
+    assert (after.total, list(after.lines)) == (before.total, list(before.lines))
+    assert [(one.tier, one.gpu_count, one.price_per_gpu_hour) for one in after.lines] == [
+        ("falling", 1, euros("3.00"))
+    ]
+    assert list((await story.reconcile()).differences) == []
+
+
 async def test_a_resume_on_a_backup_has_a_line_of_its_own(story: Story) -> None:
     await story.hold(tiers=["slow", "fast"])
     await story.tell(story.closed(0, 10_800, "USER_STOPPED", tier="slow"))

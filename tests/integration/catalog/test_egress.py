@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+import urllib3
 
 from lehr.egress import EgressRefused, Guard, guarded, guarded_pool
 from tests.support.targets import Target, a_target
@@ -49,25 +50,12 @@ def get_by_httpx2(guard: Guard, url: str) -> str:
         return client.get(url).text
 
 
-def get_by_async_httpx(guard: Guard, url: str) -> str:
-    import asyncio  # noqa: PLC0415
-
-    async def get() -> str:
-        transport = guarded(httpx.AsyncHTTPTransport(), guard)
-        async with httpx.AsyncClient(
-            transport=transport, follow_redirects=True, timeout=20
-        ) as client:
-            return (await client.get(url)).text
-
-    return asyncio.run(get())
-
-
 def get_by_urllib3(guard: Guard, url: str) -> str:
     return guarded_pool(guard, retries=3, timeout=20).request("GET", url).data.decode()
 
 
 Get = Callable[[Guard, str], str]
-CLIENTS = [get_by_httpx, get_by_httpx2, get_by_async_httpx, get_by_urllib3]
+CLIENTS = [get_by_httpx, get_by_httpx2, get_by_urllib3]
 every_client = pytest.mark.parametrize("get", CLIENTS)
 
 
@@ -145,6 +133,23 @@ def test_a_pool_of_urllib3_goes_on_by_the_name(outside: Target) -> None:
     for _ in range(2):
         assert pool.request("GET", f"http://{NAME}:{outside.port}/").data == b"hello"
     assert outside.hosts == [f"{NAME}:{outside.port}"] * 2
+
+
+@every_client
+def test_every_address_of_a_name_is_tried_until_one_answers(get: Get, outside: Target) -> None:
+    # All are this machine's own, and the server listens at the second.
+    guard = Guard([(NAME, outside.port)], resolve=Names(["127.0.0.9", "127.0.0.1", "127.0.0.8"]))
+    assert get(guard, f"http://{NAME}:{outside.port}/") == "hello"
+    assert outside.hosts == [f"{NAME}:{outside.port}"]
+
+
+@every_client
+def test_a_name_of_which_no_address_answers_tells_the_failure_of_the_last(get: Get) -> None:
+    with a_target() as gone:
+        port = gone.port
+    guard = Guard([(NAME, port)], resolve=Names(["127.0.0.9", "127.0.0.1"]))
+    with pytest.raises((httpx.ConnectError, httpx2.ConnectError, urllib3.exceptions.HTTPError)):
+        get(guard, f"http://{NAME}:{port}/")
 
 
 @every_client

@@ -15,7 +15,8 @@ from lehr.client import AsyncClient
 from lehr.faults import plan as plans
 from lehr.objects import ObjectStore
 from lehr.postgres import Database
-from services.catalog.domain.entries import EntryState, Progress, Reference
+from services.catalog.domain.entries import Dataset, EntryState, Progress, Reference
+from services.catalog.domain.errors import ClaimLost
 from services.catalog.storage import claims, entries
 from tests.integration.catalog.story import (
     added,
@@ -164,7 +165,7 @@ async def test_only_the_holder_of_a_claim_changes_an_entry(
     await strikes(catalog, point)
     db = await Database.connect(database.url("catalog"))
     claim = claims.Claim(
-        noun="dataset",
+        kind=Dataset,
         entry_id=dataset_id,
         tenant="default",
         project="default",
@@ -174,22 +175,27 @@ async def test_only_the_holder_of_a_claim_changes_an_entry(
 
     async with db.connection() as conn:
         reference = Reference(entry_id=dataset_id)
-        held = await entries.find_dataset(conn, "default", "default", reference)
+        held = await entries.find(conn, Dataset, "default", "default", reference)
         assert held is not None
-        found = replace(held, row_count=1, rows_file=held.files[0])
-        changed = [
-            await entries.ready_dataset(conn, found, "another"),
-            await entries.refuse_dataset(conn, found, "another", "no", EntryState.REFUSED),
-            await entries.import_dataset(conn, found, "another"),
-            await claims.renew(conn, claim, timedelta(hours=1), Progress()),
-        ]
+        found = replace(held, row_count=7, rows_file=held.files[0])
+        for state in (EntryState.READY, EntryState.REFUSED):
+            with pytest.raises(ClaimLost):
+                await entries.end_work(conn, found, "another", state, refusal="no")
+        with pytest.raises(ClaimLost):
+            await entries.imported(conn, found, "another")
+        is_kept = await claims.renew(conn, claim, timedelta(hours=1), Progress())
         await claims.release(conn, claim, timedelta(hours=1), counts=True)
+        await claims.put_off(conn, claim, timedelta(hours=1), "no", counts=True)
+        kept = await entries.find(conn, Dataset, "default", "default", reference)
     await db.close()
     plans.disarm(catalog.faults)
     await begun
 
-    assert changed == [False] * 4
-    assert (await settled(call, dataset_id)).state == pb.ENTRY_STATE_READY
+    assert not is_kept
+    assert kept is not None
+    assert replace(kept, progress=held.progress) == held
+    last = await settled(call, dataset_id)
+    assert (last.state, last.row_count, last.problems) == (pb.ENTRY_STATE_READY, 1, [])
 
 
 async def test_a_commit_answers_how_far_it_is_and_may_be_asked_again(

@@ -303,3 +303,17 @@ async def test_a_policy_for_a_method_that_does_not_exist_is_a_mistake(serve: Ser
         served.server.add_servicer(
             lambda *_: None, served.servicer, service_name="x", policy={"Shout": frozenset()}
         )
+
+
+async def test_a_refusal_reaches_a_caller_that_is_still_sending(serve: Serve) -> None:
+    served = await serve(echo)
+
+    async def refuse(requests: Any, _context: Any) -> str:
+        async for _ in requests:
+            raise NotFound("there is no such thing")
+        return ""
+
+    served.servicer.join = refuse
+    for _ in range(150):
+        with pytest.raises(NotFound, match="no such thing"), raises_platform_errors():
+            await served.gateway.Join(words(*["x" * 2**18] * 64), timeout=30)

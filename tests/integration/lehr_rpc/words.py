@@ -27,11 +27,16 @@ def decode(body: bytes) -> str:
     return body.decode()
 
 
+async def joined(requests: AsyncIterator[str], _context: Any) -> str:
+    return " ".join([word async for word in requests])
+
+
 class Words:
     """What each method does is given by the test."""
 
     def __init__(self, say: Unary) -> None:
         self.say = say
+        self.join: Callable[[AsyncIterator[str], Any], Awaitable[str]] = joined
         self.ended: list[str] = []
 
     async def Say(self, request: str, context: Any) -> str:
@@ -45,8 +50,8 @@ class Words:
         finally:
             self.ended.append("count")
 
-    async def Join(self, requests: AsyncIterator[str], _context: Any) -> str:
-        return " ".join([word async for word in requests])
+    async def Join(self, requests: AsyncIterator[str], context: Any) -> str:
+        return await self.join(requests, context)
 
     async def Echo(self, requests: AsyncIterator[str], _context: Any) -> AsyncIterator[str]:
         async for word in requests:

@@ -134,6 +134,29 @@ async def test_a_failed_job_with_a_checkpoint_is_resumed_with_a_new_budget(story
     assert story.peers.billing.holds[job.job_id, 2].max_cost == more.max_cost
 
 
+@pytest.mark.parametrize("end", ["OUT_OF_MEMORY", "USER_ERROR"])
+async def test_what_failed_by_its_settings_is_resumed_from_a_checkpoint_and_by_request_alone(
+    story: Story, end: str
+) -> None:
+    job, lease = await story.running()
+    await story.close(lease, end)
+    failed = await story.comes_to(job.job_id, "FAILED")
+    story.peers.allocator.free["cpu"] = 0
+    without = await refused_resume(story, job.job_id)
+    story.peers.checkpoints.of_job[job.job_id] = [True]
+
+    queued = await story.resume(job.job_id)
+    again = await story.resume(job.job_id)
+    story.peers.allocator.free["cpu"] = 1
+    started = await story.comes_to(job.job_id, "STARTING")
+
+    assert (without, len(failed.runs)) == ("NOTHING_TO_RESUME", 1)
+    assert queued.state == job_pb2.JOB_STATE_QUEUED
+    assert f"settings that ended in {end}" in queued.state_message
+    assert again.version == queued.version
+    assert [(run.ordinal, run.end_reason) for run in started.runs] == [(1, end), (2, "")]
+
+
 async def test_stop_and_resume_in_quick_succession_all_take_effect(story: Story) -> None:
     job, _ = await story.running()
     await story.stop(job.job_id)

@@ -158,7 +158,7 @@ def test_the_same_files_are_the_same_revision_whatever_their_order() -> None:
     ],
 )
 def test_a_reference_is_an_id_a_name_or_a_name_at_a_revision(text: str, wanted: Reference) -> None:
-    assert Reference.parse(text, noun="ds", field="dataset") == wanted
+    assert Reference.parse(text, Dataset, field="dataset") == wanted
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_reference_is_an_id_a_name_or_a_name_at_a_revision(text: str, wanted: 
 )
 def test_a_reference_that_is_none_names_its_field(text: str) -> None:
     with pytest.raises(UploadRefused) as refusal:
-        Reference.parse(text, noun="ds", field="data.validation_dataset")
+        Reference.parse(text, Dataset, field="data.validation_dataset")
 
     assert refusal.value.fields[0].field == "data.validation_dataset"
 

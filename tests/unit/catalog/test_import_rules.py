@@ -2,23 +2,30 @@
 
 from collections import namedtuple
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lehr.errors import PlatformError
+from services.catalog.domain import choosing
+from services.catalog.domain.choosing import (
+    PACK,
+    check_sizes,
+    check_tables,
+    dataset_files,
+    model_files,
+    named,
+    split_files,
+)
 from services.catalog.domain.imports import (
     HubRepo,
     ImportPlan,
     RemoteFile,
     S3Prefix,
     check_commit,
-    check_sizes,
-    check_tables,
-    model_files,
-    named,
-    split_files,
+    wait_before,
 )
 from services.catalog.handlers import importing
 
@@ -162,14 +169,57 @@ def test_names_that_cannot_be_kept_are_refused(paths: list[str]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[11], [6, 6], [1, 1, 1, 1], [0], [-1]])
-def test_too_many_too_large_and_empty_files_are_refused(sizes: list[int]) -> None:
-    files = [one for size in sizes for one in remote("a.jsonl", size_bytes=size)]
+def test_too_many_too_large_and_empty_files_are_refused(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(choosing, "FILE_COUNT_MAX", 3)
+    files = [
+        RemoteFile(path=f"{at}.jsonl", name=f"{at}.jsonl", size_bytes=size)
+        for at, size in enumerate(sizes)
+    ]
     with pytest.raises(PlatformError):
-        check_sizes(files, count_max=3, bytes_max=10)
+        check_sizes(files, bytes_max=10)
 
 
-def test_sizes_within_the_limits_are_added_up() -> None:
-    assert check_sizes(remote("a", "b", size_bytes=5), count_max=2, bytes_max=10) == 10
+def test_sizes_within_the_limits_are_taken() -> None:
+    check_sizes(named(remote("a", "b", size_bytes=5)), bytes_max=10)
+
+
+def test_images_and_the_rows_that_name_them_come_in_one_zip_under_their_paths() -> None:
+    paths = ["train/metadata.jsonl", "train/1/a.png", "train/B.JPEG", "test/metadata.jsonl"]
+    found = dataset_files(remote(*paths, "more.zip"))
+    assert [(file.arrives_as, file.name) for file in found] == [
+        ("more.zip", "more.zip"),
+        (PACK, "train/metadata.jsonl"),
+        (PACK, "train/1/a.png"),
+        (PACK, "train/B.JPEG"),
+    ]
+    assert choosing.arrivals(found) == {"more.zip": 1, PACK: 3}
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        (["a.png"], "no data files"),
+        (["a.png", "a.zip"], "no rows that name them"),
+        (["a.png", "b/metadata.jsonl"], "no rows that name them"),
+        (["a.png", "a.jsonl", "folder.zip"], "rename it"),
+        (["a.png", "a.jsonl", "a.txt"], "holds 'a.txt'"),
+        (["a.png", "b.png", "c.png", "a.jsonl"], "one by one"),
+    ],
+)
+def test_a_folder_with_images_that_is_not_taken_says_why(
+    monkeypatch: pytest.MonkeyPatch, paths: list[str], words: str
+) -> None:
+    monkeypatch.setattr(choosing, "PACKED_COUNT_MAX", 3)
+    with pytest.raises(PlatformError, match=words):
+        dataset_files(remote(*paths))
+
+
+def test_more_single_images_than_one_file_may_hold_are_refused() -> None:
+    files = dataset_files(remote("a.png", "a.jsonl", size_bytes=30 * 2**30))
+    with pytest.raises(PlatformError, match="single images"):
+        check_sizes(files, bytes_max=2**40)
 
 
 @pytest.mark.parametrize("commit", [None, "", "main", "0" * 39, "0" * 41, "A" * 40, "g" * 40])
@@ -213,12 +263,17 @@ def test_a_plan_is_read_as_it_was_stored() -> None:
     assert ImportPlan.read(asdict(plan)) == plan
 
 
+def test_a_source_that_is_away_is_asked_six_times_with_longer_waits() -> None:
+    waits = [wait_before(tries, timedelta(seconds=5)) for tries in range(1, 7)]
+    assert waits == [*(timedelta(seconds=one) for one in (5, 20, 80, 320, 600)), None]
+
+
 def test_an_import_needs_room_for_the_files_that_lie_on_the_disk_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     usage = namedtuple("usage", ["free"])
     monkeypatch.setattr(importing.shutil, "disk_usage", lambda _: usage(free=30))
-    importing.check_room(tmp_path, remote("a", "b", "c", "d", size_bytes=10))
+    importing.check_room(tmp_path, named(remote("a", "b", "c", "d", size_bytes=10)))
     with pytest.raises(PlatformError) as refused:
-        importing.check_room(tmp_path, remote("a", "b", "c", size_bytes=11))
+        importing.check_room(tmp_path, named(remote("a", "b", "c", size_bytes=11)))
     assert refused.value.reason == "DISK_FULL"

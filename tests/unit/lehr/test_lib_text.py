@@ -28,6 +28,13 @@ def test_what_was_shortened_fits_and_says_so(text: str, bytes_max: int) -> None:
     assert found == storable(text) or found.endswith("...")
 
 
+def test_text_that_just_fits_is_kept_and_storable() -> None:
+    assert shortened("abcd", bytes_max=4) == "abcd"
+    assert shortened("abcde", bytes_max=4) == "a..."
+    assert shortened("a\0", bytes_max=5) == "a\\x00"
+    assert shortened("\ud800", bytes_max=6) == "\\ud800"
+
+
 @pytest.mark.parametrize("bytes_max", [6, 7])
 def test_no_character_is_cut_in_two(bytes_max: int) -> None:
     assert shortened("ab\u20ac\u20ac\u20ac", bytes_max=bytes_max) == "ab..."

@@ -45,6 +45,12 @@ def test_a_sample_goes_where_it_leaves_the_least_room() -> None:
 
 def test_equal_lengths_keep_their_order() -> None:
     assert pack([2, 2, 2, 2], capacity=4) == [[0, 1], [2, 3]]
+    many = pack([2, 1] * 500, capacity=4)
+    assert [number for row in many for number in row] == [*range(0, 1000, 2), *range(1, 1000, 2)]
+
+
+def test_room_for_a_single_token_is_used() -> None:
+    assert pack([1, 3], capacity=4) == [[1, 0]]
 
 
 @pytest.mark.parametrize("length", [0, CAPACITY + 1])

@@ -33,7 +33,7 @@ def a_table(*rows: Segments, kind: str = "messages", images: tuple[int, ...] = (
         token_ids=np.arange(begins[-1], dtype=np.int32),
         images=np.array(images or [0] * len(rows), dtype=np.int32),
         hidden=np.zeros(len(rows), dtype=np.int32),
-        trained_counts=np.array([mask.sum() for mask in masks], dtype=np.int32),
+        trained_counts=np.array([np.count_nonzero(mask) for mask in masks], dtype=np.int32),
         trained_ends=np.array(last, dtype=np.int32),
         trained=np.concatenate(masks),
     )
@@ -172,6 +172,43 @@ def test_trained_tokens_are_counted_block_by_block(monkeypatch: pytest.MonkeyPat
     assert whole.trained_tokens == sum(
         int(table.trained[at * 30 + 19 : at * 30 + 30].sum()) for at in range(50)
     )
+
+
+def test_rows_that_are_cut_in_any_order_are_counted_alike() -> None:
+    # A wrong step counts as one trained token, a right one too, though it is written as 2.
+    table = a_table([[2, 1, 0, 2]], [[0, 1, 2, 2]], [[1, 2]], kind="stepwise")
+
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        counts = fit(table, np.array(order), max_length=2, overlong="truncate").counts
+        assert (counts.trained_tokens, counts.tokens) == (1 + 2 + 2, 6)
+
+
+def test_only_rows_that_would_have_been_cut_are_told_apart() -> None:
+    rows = (a_mask(60, range(50, 60)), a_mask(30, range(20, 30)))
+    with_image = a_table(*rows, images=(1, 0))
+    compared = a_table([[0] * 9, [1] * 9, [1] * 40], kind="preference")
+
+    assert fitted(with_image, 40, "drop").counts.dropped_images == 0
+    assert fitted(compared, 20, "drop").counts.dropped_answers == 0
+    assert fitted(compared, 20, "drop").counts.dropped == 1
+
+
+def test_hidden_answers_are_those_of_rows_that_are_used() -> None:
+    rows = (a_mask(60, range(50, 60)), a_mask(30, range(20, 30)))
+    table = replace(a_table(*rows), hidden=np.array([5, 2], dtype=np.int32))
+
+    assert fitted(table, 40, "drop").counts.hidden == 2
+    assert fitted(table, 40).counts.hidden == 7
+
+
+def test_a_length_that_only_rounding_would_lift_above_the_context_is_no_cap() -> None:
+    advice = recommend(np.array([100] * 99 + [200]), context=110)
+
+    assert (advice.max_length, advice.is_capped, advice.warning) == (110, False, None)
+
+
+def test_no_length_is_shorter_than_a_spec_may_ask_for() -> None:
+    assert recommend(np.array([3, 4]), context=None).max_length == 8
 
 
 def test_the_recommendation_covers_95_of_100_rows() -> None:

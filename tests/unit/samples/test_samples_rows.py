@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,17 @@ import pytest
 from lehr.errors import InvalidArgument
 from lehr.samples.lines import read_row, read_rows
 from lehr.samples.rows import PromptAnswerRow, TextRow
+
+
+def test_a_key_that_comes_twice_is_found_among_a_hundred_thousand() -> None:
+    # Looking for each key in all of them takes a minute.
+    keys = ",".join(f'"key {at}": 0' for at in range(100_000))
+    began = time.process_time()
+
+    with pytest.raises(InvalidArgument, match="holds the key 'key 99999' twice"):
+        read_row(f'{{{keys}, "key 99999": 1}}', number=1)
+
+    assert time.process_time() - began < 30
 
 
 def line_of(value: Any) -> str:

@@ -68,6 +68,15 @@ def test_another_seed_gives_another_split_and_the_same_seed_the_same() -> None:
     assert first != other
 
 
+def test_which_rows_are_held_out_and_the_order_of_the_others_are_the_seeds() -> None:
+    found = [split(range(100), share=0.1, seed=seed) for seed in range(3)]
+
+    assert len({frozenset(one.validation.tolist()) for one in found}) == 3
+    assert all(one.train.tolist() != sorted(one.train) for one in found)
+    # The first of a side are a fair sample of it, not its first rows.
+    assert all(max(one.train[:20]) > 50 for one in found)
+
+
 def test_the_order_of_a_seed_is_the_same_for_ever() -> None:
     # A job planned by an older version finds its rows where it left them.
     assert shuffled(8, seed=42).tolist() == [1, 5, 0, 7, 2, 4, 3, 6]

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from lehr.errors import InvalidArgument
-from lehr.samples.rows import PreferenceRow, Row
+from lehr.samples.rows import PreferenceRow, Row, UnpairedRow
 from lehr.samples.table import TableUnreadable, TableWriter, TokenTable
 from lehr.samples.tabulate import line_batches, tabulate, tabulate_lines, write_table
 from lehr.samples.tokens import SampleTokenizer
@@ -140,8 +140,49 @@ def test_rows_are_tokenised_in_batches_that_lose_none(
     write_table(path, tokenizer, tmp_path / "t")
 
     assert len(batches) > 3
+    # Each ends with the row that reaches the size, the last one with the rows.
+    sizes = [sum(map(len, batch)) for batch in batches]
+    assert all(
+        size >= 1000 > size - len(batch[-1])
+        for size, batch in zip(sizes[:-1], batches[:-1], strict=True)
+    )
     assert sum(len(tabulate_lines(batch, tokenizer)) for batch in batches) == 50
     assert same(TokenTable.open(tmp_path / "t"), table_of(rows, tokenizer))
+
+
+def test_arrays_begin_where_their_numbers_may_lie(
+    tmp_path: Path, tokenizer: SampleTokenizer
+) -> None:
+    for count in range(1, 30):
+        path = written(tmp_path / f"{count}", table_of(chats(count), tokenizer))
+        assert int.from_bytes(path.read_bytes()[:8], "little") % 8 == 0
+
+
+def test_wanted_answers_alone_have_a_label(tokenizer: SampleTokenizer) -> None:
+    pairs = [UnpairedRow(prompt="q", completion="a", label=label) for label in (True, False, True)]
+
+    assert table_of(pairs, tokenizer).labels.tolist() == [1, 0, 1]
+    assert table_of(chats(2), tokenizer).labels.tolist() == [0, 0]
+
+
+def test_prompts_are_known_apart_from_their_answers(tokenizer: SampleTokenizer) -> None:
+    rows = [a_chat(("user", "q"), ("assistant", answer)) for answer in ("a", "b")]
+
+    table = table_of(rows, tokenizer)
+
+    assert np.array_equal(table.prompt_keys[0], table.prompt_keys[1])
+    assert not np.array_equal(table.keys[0], table.keys[1])
+
+
+def test_the_row_that_cannot_be_rendered_is_the_one_that_is_named(
+    tokenizer: SampleTokenizer,
+) -> None:
+    bad = a_chat(("user", "q"), ("assistant", "a"), images=("a.png",))
+
+    with pytest.raises(InvalidArgument, match="line 3: ") as refused:
+        tabulate(located([*chats(2), bad, *chats(1)]), tokenizer)
+
+    assert "row" not in refused.value.facts
 
 
 def test_what_is_trained_of_a_row_is_counted_with_it(tokenizer: SampleTokenizer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,6 +143,29 @@ def test_a_gpu_too_small_for_the_weights_is_warned_of() -> None:
     told = warnings_of(spec, resolved(parameter_count=70_000_000_000), KNOWN)
 
     assert any("may run out of memory" in one for one in told)
+
+
+@pytest.mark.parametrize(
+    ("parameter_count", "too_small"),
+    [
+        # 48 layers of 128 experts, three matrices of 768 x 2048 each: 57,982,058,496 bytes.
+        (28_991_029_248, ["l4", "l40s"]),
+        (8_000_000_000, []),
+    ],
+)
+def test_weights_of_16_bits_are_measured_against_each_tier(
+    parameter_count: int, too_small: list[str]
+) -> None:
+    gigabytes = {"l4": 24, "l40s": 48, "h100": 80}
+    tiers = {
+        name: replace(a_tier(name, 1), memory_bytes=size * 10**9)
+        for name, size in gigabytes.items()
+    }
+    spec = a_spec(tier="l4", backup_tiers=["l40s", "h100"], training={"precision": "bf16"})
+
+    told = warnings_of(spec, resolved(parameter_count=parameter_count), tiers)
+
+    assert [one.split()[0] for one in told if "may run out of memory" in one] == too_small
 
 
 @pytest.mark.parametrize(

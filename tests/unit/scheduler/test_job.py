@@ -13,8 +13,8 @@ from services.scheduler.domain.job import (
     ENDS,
     LIVE,
     MOVES,
+    REPEATABLE_ENDS,
     RESTING,
-    RESUMABLE_ENDS,
     Authorization,
     JobState,
 )
@@ -100,8 +100,7 @@ def test_a_second_stop_changes_nothing(state: S) -> None:
 
 
 @pytest.mark.parametrize(("state", "end"), list(product(S, RunEnd)))
-def test_only_stopped_and_repairable_jobs_are_resumed(state: S, end: RunEnd) -> None:
-    allowed = state is S.STOPPED or (state is S.FAILED and end in RESUMABLE_ENDS)
+def test_stopped_and_failed_jobs_are_resumed_however_they_ended(state: S, end: RunEnd) -> None:
     job = a_live_job(state, end_reason=end)
 
     outcome = "resumed"
@@ -110,7 +109,17 @@ def test_only_stopped_and_repairable_jobs_are_resumed(state: S, end: RunEnd) -> 
     except JobStateForbids as refusal:
         outcome = refusal.facts["have"]
 
-    assert outcome == ("resumed" if allowed else state)
+    assert outcome == ("resumed" if state in (S.STOPPED, S.FAILED) else state)
+
+
+@pytest.mark.parametrize("end", RunEnd)
+def test_who_resumes_what_may_fail_again_is_told_so(end: RunEnd) -> None:
+    allowed = Authorization(max_cost=EUROS, max_duration=HOUR)
+
+    queued = a_live_job(S.FAILED, end_reason=end).resume(authorization=allowed, now=LATER)
+
+    assert (f"ended in {end}" in queued.state_message) is (end in REPEATABLE_ENDS)
+    assert ("create a new job" in queued.state_message) is (end in REPEATABLE_ENDS)
 
 
 def test_a_resumed_job_joins_the_end_of_the_queue_with_a_clean_sheet() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from lehr import faults
 from lehr.training.plan import TrainingPlan
 from services.trainer_runner.course import Course, Ending, StepDone
 from services.trainer_runner.folders import Resumed
@@ -61,6 +62,7 @@ class TorchBackend:
     def save(self, folder: Path) -> Mapping[str, Any]:
         """Write weights, optimizer and random state."""
         self._adapter.save(self._trainer.model, self._plan, folder)
+        faults.hit_sync("trainer.save.weights")
         schedule = self._trainer.save_state(folder)
         return {**self._facts, "schedule": dict(schedule), "num_tokens": self.num_tokens}
 

@@ -1,17 +1,21 @@
 """Imports from a hub, through gateway, catalog, database and object store."""
 
 import asyncio
+import io
 import json
 import time
-from collections.abc import Callable
+import zipfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from PIL import Image
 
 from lehr.api.catalog.v1 import catalog_pb2 as pb
-from lehr.api.catalog.v1.hub_pb2 import HubSource
-from lehr.client import AsyncClient
+from lehr.api.catalog.v1.hub_pb2 import HubSource, ImportDatasetRequest, ImportModelRequest
+from lehr.client import AsyncClient, transfer
 from lehr.egress import EgressRefused
 from lehr.errors import PlatformError
 from tests.support.hub_stub import HubStub
@@ -77,16 +81,133 @@ async def test_a_moved_branch_is_another_revision_and_the_first_keeps_its_commit
     assert await client.imports.dataset(pinned, terms=terms(name)) == first
 
 
-async def test_the_same_rows_at_another_commit_are_refused_as_there_already(
-    client: AsyncClient, hub: HubStub
+async def test_the_same_bytes_at_another_commit_are_an_entry_that_names_its_commit(
+    client: AsyncClient, hub: HubStub, call: Any, model_files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    repo = hub.add("dataset", "acme/same", {"train.jsonl": rows(10)}, **FREE)
+    repo = hub.add("model", "acme/same", model_files, **FREE)
+    source, name = HubSource(repo_id="acme/same"), a_name()
+    first = await client.imports.model(source, terms=terms(name))
+    moved = repo.commit({**model_files, "notes.txt": b"new"})
+    second = await client.imports.model(source, terms=terms(name))
+    assert second.model_id != first.model_id
+    assert second.revision == first.revision
+    assert [first.source.commit, second.source.commit] == list(repo.commits)
+    assert (await client.models.get(name)).source.commit == moved
+    assert (await client.models.get(first.model_id)) == first
+    pinned = HubSource(repo_id="acme/same", revision=first.source.commit)
+    assert await client.imports.model(pinned, terms=terms(name)) == first
+    await client.models.delete(first.model_id)
+    answer = await call("DownloadFiles", pb.DownloadFilesRequest(model=second.model_id))
+    await transfer.download(answer.files, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {file.name for file in second.files}
+
+
+async def test_what_was_imported_may_also_be_uploaded_under_the_same_name(
+    client: AsyncClient, hub: HubStub, tmp_path: Path
+) -> None:
+    hub.add("dataset", "acme/twice", {"train.jsonl": rows(10)}, **FREE)
     name = a_name()
-    first = await client.imports.dataset(HubSource(repo_id="acme/same"), terms=terms(name))
-    repo.commit({"train.jsonl": rows(10), "notes.md": b"new"})
-    second = await client.imports.dataset(HubSource(repo_id="acme/same"), terms=terms(name))
-    assert second.state == pb.ENTRY_STATE_REFUSED
-    assert first.revision[:12] in second.problems[0].description
+    imported = await client.imports.dataset(HubSource(repo_id="acme/twice"), terms=terms(name))
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(rows(10))
+    uploaded = (await client.datasets.upload(path, name=name)).dataset
+    assert uploaded.revision == imported.revision
+    assert (imported.source.kind, uploaded.source.kind) == ("hub", "upload")
+
+
+async def test_a_source_that_is_away_is_asked_again_while_the_entry_says_why_and_when(
+    client: AsyncClient, hub: HubStub, call: Any
+) -> None:
+    hub.add("dataset", "acme/away", {"a.jsonl": rows(10), "b.jsonl": rows(10, "more")}, **FREE)
+    hub.cuts["b.jsonl"] = 1000
+    request = ImportDatasetRequest(name=a_name(), hub=HubSource(repo_id="acme/away"))
+    dataset_id = (await call("ImportDataset", request)).dataset_id
+    told = set()
+
+    async def refused() -> bool:
+        dataset = (await client.datasets.inspect(dataset_id)).dataset
+        if dataset.state == pb.ENTRY_STATE_IMPORTING:
+            told.update((one.reason, one.description) for one in dataset.problems)
+        return dataset.state == pb.ENTRY_STATE_REFUSED
+
+    await until_so(refused, seconds=180)
+    problems = (await client.datasets.inspect(dataset_id)).dataset.problems
+    assert {reason for reason, _ in told} == {"PUT_OFF"}
+    for tries in (3, 4, 5):
+        said = [text for _, text in told if f"in vain {tries} times" in text]
+        assert said, (tries, told)
+        assert "next try 20" in said[0]
+    assert "acme/away of the hub" in problems[0].description
+    assert "import it again" in problems[0].description
+    assert len(hub.requests_of("a.jsonl")) == 1
+
+    hub.cuts.clear()
+    again = await call("ImportDataset", request)
+    assert again.dataset_id == dataset_id
+    assert (await client.datasets.settled(dataset_id)).row_count == 20
+
+
+async def test_a_model_whose_source_is_away_says_so_and_is_ready_once_it_is_back(
+    client: AsyncClient, hub: HubStub, call: Any, model_files: dict[str, bytes]
+) -> None:
+    hub.add("model", "acme/absent", model_files, **FREE)
+    hub.cuts["config.json"] = 1000
+    request = ImportModelRequest(name=a_name(), hub=HubSource(repo_id="acme/absent"))
+    model_id = (await call("ImportModel", request)).model_id
+
+    async def waits() -> bool:
+        return "in vain 2 times" in (await client.models.get(model_id)).refusal
+
+    await until_so(waits)
+    hub.cuts.clear()
+    model = await client.models.settled(model_id)
+    assert (model.state, model.refusal) == (pb.ENTRY_STATE_READY, "")
+
+
+async def until_so(holds: Callable[[], Awaitable[bool]], *, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not await holds():
+        assert time.monotonic() < deadline, "it did not come to hold"
+        await asyncio.sleep(0.05)
+
+
+def picture(color: str) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), color).save(out, "PNG")
+    return out.getvalue()
+
+
+async def test_a_folder_of_single_images_is_imported_as_the_zip_of_it_would_be(
+    client: AsyncClient, hub: HubStub, tmp_path: Path
+) -> None:
+    described = [
+        {"file_name": f"{name}.png", "prompt": f"Which colour has {name}?", "completion": name}
+        for name in ("red", "blue")
+    ]
+    files = {
+        "train/metadata.jsonl": b"".join(json.dumps(row).encode() + b"\n" for row in described),
+        "train/red.png": picture("red"),
+        "train/blue.png": picture("blue"),
+        "test/metadata.jsonl": json.dumps({**described[0], "file_name": "green.png"}).encode(),
+        "test/green.png": picture("green"),
+    }
+    repo = hub.add("dataset", "acme/pictures", files, **FREE)
+    source, name = HubSource(repo_id="acme/pictures"), a_name()
+    dataset = await client.imports.dataset(source, terms=terms(name))
+    assert (dataset.state, dataset.row_count, dataset.image_row_count) == (
+        pb.ENTRY_STATE_READY,
+        2,
+        2,
+    )
+    await client.datasets.download(dataset.dataset_id, tmp_path)
+    with zipfile.ZipFile(tmp_path / "folder.zip") as packed:
+        kept = {one: packed.read(one) for one in packed.namelist()}
+    assert kept == {path: body for path, body in files.items() if path.startswith("train/")}
+    # The same files make the same bytes, whenever they are packed.
+    repo.commit({**files, "notes.md": b"new"})
+    again = await client.imports.dataset(source, terms=terms(name))
+    assert again.revision == dataset.revision
+    assert again.dataset_id != dataset.dataset_id
 
 
 async def test_a_model_is_imported_without_its_code(
