@@ -103,3 +103,11 @@ def test_positions_begin_again_and_no_sample_predicts_the_next() -> None:
     assert set(batch["labels"][1, 3:].tolist()) == {IGNORE}
     assert int(batch["token_count"]) == 22
     assert target_count(batch) == sum(len(one) - 1 for one in SAMPLES[:3])
+
+
+def test_what_a_sample_begins_with_is_never_a_target_although_it_is_trained() -> None:
+    trained = [Sample(one.token_ids, np.ones_like(one.trained)) for one in SAMPLES[:2]]
+
+    labels = collate_packs([trained], pad_id=0)["labels"][0].tolist()
+
+    assert [at for at, label in enumerate(labels) if label == IGNORE] == [0, 7]

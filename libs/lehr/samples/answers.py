@@ -7,17 +7,21 @@ template hides of an earlier answer (reasoning, as a rule) keeps that answer out
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lehr.errors import InvalidArgument
 from lehr.samples.chat import ChatTemplate, Message, Span
 from lehr.samples.reasoning import BEGIN, END, Spoken, spoken
 
-#: Stands for an answer while looking for what a template writes around one.
+#: Stands for an answer while looking for what a template writes around one; a chat that holds the
+#: word itself gets one with a number that it does not hold.
 _PROBE = "lehrprobe"
+_NUMBERED = re.compile(rf"{_PROBE}(\d{{1,9}})x")
 _TWO_BLOCKS = re.compile(rf"{BEGIN}\s*{END}\s*{BEGIN}")
 
 
@@ -168,12 +172,23 @@ class _Finder:
 
     def _around(self, before: Sequence[Message], after: Sequence[Message] = ()) -> tuple[str, str]:
         """Return what is rendered before and after an answer between these turns."""
-        probe = {"role": "assistant", "content": _PROBE}
-        probed = self._template.render([*before, probe, *after], tools=self._tools)
-        at = _place_of_probe(probed, before, after)
-        if at is None:
+        turn = {"role": "assistant", "content": self._probe}
+        probed = self._template.render([*before, turn, *after], tools=self._tools)
+        # A template may repeat an answer: at its end of a chat it is the last one, before others
+        # the first.
+        at = probed.find(self._probe) if after else probed.rfind(self._probe)
+        if at < 0:
             raise _hides("it does not show an answer as it is written")
-        return probed[:at], probed[at + len(_PROBE) :]
+        return probed[:at], probed[at + len(self._probe) :]
+
+    @cached_property
+    def _probe(self) -> str:
+        told = str([self._turns, self._tools])
+        if _PROBE not in told:
+            return _PROBE
+        taken = {int(number) for number in _NUMBERED.findall(told)}
+        free = next(number for number in itertools.count() if number not in taken)
+        return f"{_PROBE}{free}x"
 
     def _as_spoken(self, at: int) -> tuple[str, Span]:
         """Return the text of a chat whose last answer shows its reasoning, as a model writes it.
@@ -209,16 +224,6 @@ class _Finder:
         """Return whether the reasoning of an answer is shown in its span."""
         reasoning = spoken(self._turns[at]).reasoning
         return reasoning in self._text[span.start : span.end]
-
-
-def _place_of_probe(probed: str, before: Sequence[Message], after: Sequence[Message]) -> int | None:
-    """Return where the probe of an answer lies, or None; the chat itself may hold its word."""
-    places = [found.start() for found in re.finditer(_PROBE, probed)]
-    if len(places) == 1:
-        return places[0]
-    if not places:
-        return None
-    return places[-1] if not after else places[len(re.findall(_PROBE, str(list(before))))]
 
 
 def _said(turn: Message) -> Iterator[str]:

@@ -69,6 +69,13 @@ def table_of(**columns: Any) -> bytes:
     return out.getvalue()
 
 
+def columns_of_one_name() -> bytes:
+    """Return a parquet file with two columns of one name."""
+    out = io.BytesIO()
+    parquet.write_table(pa.Table.from_arrays([["a"], ["b"]], names=["text", "text"]), out)
+    return out.getvalue()
+
+
 #: Name: file, content, reason, words of the description, lines.
 BROKEN: dict[str, tuple[str, bytes, str, str, tuple[int, ...]]] = {
     "empty": ("a.jsonl", b"", "NO_ROWS", "no rows", (1,)),
@@ -146,6 +153,7 @@ BROKEN: dict[str, tuple[str, bytes, str, str, tuple[int, ...]]] = {
     "encrypted": ("a.zip", encrypted(), "ARCHIVE_REFUSED", "without a password", ()),
     "same name": ("a.zip", twice(), "ARCHIVE_REFUSED", "one name", ()),
     "bzip2": ("a.zip", zipped({"a.csv": b"a"}, 12), "ARCHIVE_REFUSED", "deflate", ()),
+    "parquet column twice": ("a.parquet", columns_of_one_name(), "TABLE_BROKEN", "twice", ()),
     "parquet cut off": ("a.parquet", PARQUET[:-20], "TABLE_BROKEN", "damaged", ()),
     "parquet of zeros": ("a.parquet", PARQUET[:4] + bytes(99), "TABLE_BROKEN", "damaged", ()),
     "arrow cut off": ("a.arrow", arrow_of(ROWS)[:-20], "TABLE_BROKEN", "damaged", ()),

@@ -97,9 +97,10 @@ def test_a_call_whose_name_is_not_shown_is_refused() -> None:
 
 
 def test_a_probe_word_in_a_chat_that_moves_does_not_mislead() -> None:
-    chat = (("system", "be"), ("user", "lehrprobe lehrprobe"), *CHAT[1:])
-
-    assert learnt(MOVING_TEMPLATE, chat) == ["one</s>", "two</s>"]
+    for word in ("lehrprobe", "lehrprobe0x lehrprobe1x lehrprobe", "lehrprobe01x"):
+        for rules, question in (("be", f"{word} {word}"), (word, "q"), (word, word)):
+            chat = (("system", rules), ("user", question), *CHAT[1:])
+            assert learnt(MOVING_TEMPLATE, chat) == ["one</s>", "two</s>"]
 
 
 def test_an_answer_that_ends_otherwise_once_others_follow_is_refused() -> None:

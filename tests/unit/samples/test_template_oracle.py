@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
@@ -33,7 +33,7 @@ MARKS = (
 )
 texts = st.text(max_size=8) | st.text("a \n\t\r", max_size=6) | st.sampled_from(MARKS) | st.just("")
 texts = st.lists(texts, max_size=3).map("".join).filter(lambda text: "think>" not in text)
-names = st.sampled_from(sorted(TEMPLATES))
+each_template = pytest.mark.parametrize("name", sorted(TEMPLATES))
 
 
 @st.composite
@@ -74,7 +74,8 @@ def expected_spans(pieces: Sequence[tuple[str, bool]]) -> list[tuple[int, int]]:
     return [span for span, (_, learnt) in zip(pairwise(ends), pieces, strict=True) if learnt]
 
 
-@given(chats(), names)
+@each_template
+@given(turns=chats())
 def test_text_and_answers_are_those_of_the_published_format(turns: list[Turn], name: str) -> None:
     pieces = render(name, turns)
 
@@ -86,7 +87,8 @@ def test_text_and_answers_are_those_of_the_published_format(turns: list[Turn], n
     assert not found.is_plain
 
 
-@given(chats(), names)
+@each_template
+@given(turns=chats())
 def test_exactly_the_tokens_of_answers_are_trained(turns: list[Turn], name: str) -> None:
     pieces = render(name, turns)
     alone = plain_tokenizer(name)
@@ -106,7 +108,8 @@ def test_exactly_the_tokens_of_answers_are_trained(turns: list[Turn], name: str)
         assert row.trained.tolist() == learnt
 
 
-@given(chats(), names, st.integers(0, 3))
+@each_template
+@given(turns=chats(), answers=st.integers(0, 3))
 def test_answers_to_a_prompt_are_trained_from_its_end(
     turns: list[Turn], name: str, answers: int
 ) -> None:
@@ -125,11 +128,12 @@ def test_answers_to_a_prompt_are_trained_from_its_end(
         assert [(span.start, span.end) for span in side.spans] == written
 
 
+@each_template
+@settings(max_examples=30)
 @given(
-    st.lists(chats(most=2), min_size=1, max_size=6),
-    names,
-    st.integers(8, 80),
-    st.sampled_from(("truncate", "drop")),
+    rows=st.lists(chats(most=2), min_size=1, max_size=6),
+    length=st.integers(8, 80),
+    overlong=st.sampled_from(("truncate", "drop")),
 )
 def test_what_is_cut_keeps_the_last_ids_and_all_rows_are_accounted_for(
     rows: list[list[Turn]], name: str, length: int, overlong: Overlong
@@ -167,7 +171,8 @@ def test_what_is_cut_keeps_the_last_ids_and_all_rows_are_accounted_for(
     assert counts.trained_tokens == sum(sum(masks[at][-length:]) for at in used)
 
 
-@given(chats(), names)
+@each_template
+@given(turns=chats())
 def test_a_prompt_ends_where_the_answer_to_it_begins(turns: list[Turn], name: str) -> None:
     questions = [at for at, (role, _) in enumerate(turns) if role == "user"]
     shown = turns[: questions[-1] + 1]
@@ -184,7 +189,8 @@ def test_a_prompt_ends_where_the_answer_to_it_begins(turns: list[Turn], name: st
     assert not found.spans
 
 
-@given(chats(), names)
+@each_template
+@given(turns=chats())
 def test_tools_and_their_calls_have_no_place_whatever_the_chat(
     turns: list[Turn], name: str
 ) -> None:
@@ -201,7 +207,7 @@ def test_tools_and_their_calls_have_no_place_whatever_the_chat(
             tokenizer_of(name).render(row)
 
 
-@pytest.mark.parametrize("name", sorted(TEMPLATES))
+@each_template
 def test_ten_thousand_turns_are_rendered_with_all_their_answers(name: str) -> None:
     roles = ("user", "assistant")
     turns = [(roles[at % 2], f"text {at}") for at in range(10_000)]
