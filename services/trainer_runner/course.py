@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -42,11 +42,21 @@ from services.trainer_runner.pipes import Reporter, StopFlag
 Level = Literal["info", "warning", "error"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What the validation rows gave."""
+
+    loss: float
+    """Mean over their terms; of supervised methods over the trained tokens, in nats."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Everything else to chart, such as ``rewards/accuracies``."""
+
+
 class Backend(Protocol):
     """What computes; the course decides when."""
 
-    def evaluate(self, go_on: Callable[[], bool]) -> float | None:
-        """Return the mean loss of the trained tokens of the validation rows, in nats.
+    def evaluate(self, go_on: Callable[[], bool]) -> Evaluation | None:
+        """Return what the validation rows give.
 
         ``go_on`` is asked between two batches; None is returned once it says no.
         """
@@ -226,9 +236,10 @@ class Course:
     def _evaluate(self, backend: Backend) -> RunEnd | None:
         """Evaluate and report; return the stop that cut the evaluation short, if one did."""
         began = time.monotonic()
-        loss = backend.evaluate(self._go_on)
-        if loss is None:
+        evaluation = backend.evaluate(self._go_on)
+        if evaluation is None:
             return self._asked()
+        loss = evaluation.loss
         self._pace.evaluation = time.monotonic() - began
         if self.step == 0:
             self.standing = self.standing.measured(loss)
@@ -239,6 +250,7 @@ class Course:
             EvaluationReport(
                 step=self.step,
                 eval_loss=loss,
+                values=dict(evaluation.values),
                 is_best=standing.best_step == self.step,
                 best_step=standing.best_step,
                 best_loss=standing.best_loss,

@@ -25,7 +25,7 @@ from lehr.training.plan import TrainingPlan
 from lehr.training.progress import ProgressClock
 from lehr.training.spec import ScriptedStep, ScriptSpec
 from services.trainer_runner.cadence import Cadence
-from services.trainer_runner.course import Course, Ending, StepDone
+from services.trainer_runner.course import Course, Ending, Evaluation, StepDone
 from services.trainer_runner.ended import repeat_end
 from services.trainer_runner.folders import OPTIMIZER, read_folder, write_json
 from services.trainer_runner.launch import launch
@@ -52,12 +52,12 @@ class ScriptedBackend:
         self._script = script
         self.step = 0
 
-    def evaluate(self, go_on: Callable[[], bool]) -> float | None:
+    def evaluate(self, go_on: Callable[[], bool]) -> Evaluation | None:
         """Return the step's scripted loss; by default 1 / (1 + step)."""
         if not go_on():
             return None
         scripted = self._script.steps.get(self.step, _NO_STEP).eval_loss
-        return 1.0 / (1 + self.step) if scripted is None else scripted
+        return Evaluation(loss=1.0 / (1 + self.step) if scripted is None else scripted)
 
     def drop_step(self) -> None:
         """Do nothing: a step changes the state when it is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,23 @@ from tests.support.trainers import Told
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def teacher(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model with the tokens of ``tiny`` and opinions of its own."""
+    import torch  # noqa: PLC0415 - takes seconds
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("teacher")
+    shutil.copytree(tiny, folder, dirs_exist_ok=True)
+    model = AutoModelForCausalLM.from_pretrained(tiny, dtype="float32")
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        embeddings = model.get_input_embeddings().weight
+        embeddings.copy_(torch.randn(embeddings.shape, generator=generator) * 0.05)
+    model.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from lehr.samples.selection import Sample
 from lehr.training.packable import PACKABLE_MODEL_TYPES
 from services.trainer_runner.trainer.data.batches import IGNORE, collate
 from services.trainer_runner.trainer.data.packs import collate_packs
-from services.trainer_runner.trainer.methods.sft import answer_loss_sum, target_count
+from services.trainer_runner.trainer.methods.sft import answer_losses, target_count
 from tests.support.small_models import SMALL_MODELS
 
 ATTENTION = ("eager", "sdpa")
@@ -48,13 +48,13 @@ def loss_of_each(model: Any, packs: list[list[Sample]]) -> dict[bytes, float]:
             others_muted = [one if one is wanted else muted(one) for one in pack]
             batch = collate_packs([others_muted], pad_id=0)
             with torch.no_grad():
-                losses[wanted.token_ids.tobytes()] = answer_loss_sum(model, batch).item()
+                losses[wanted.token_ids.tobytes()] = answer_losses(model, batch).sum().item()
     return losses
 
 
 def loss_alone(model: Any, sample: Sample) -> float:
     with torch.no_grad():
-        return float(answer_loss_sum(model, collate([sample], pad_id=0)).item())
+        return float(answer_losses(model, collate([sample], pad_id=0)).sum().item())
 
 
 #: transformers offers no sdpa for it.
@@ -87,7 +87,7 @@ def test_rows_of_different_length_do_not_see_their_padding() -> None:
     batch = collate_packs([SAMPLES[:2], SAMPLES[2:3]], pad_id=7)
 
     with torch.no_grad():
-        together = answer_loss_sum(model, batch).item()
+        together = answer_losses(model, batch).sum().item()
 
     assert together == pytest.approx(sum(loss_alone(model, one) for one in SAMPLES[:3]), rel=1e-4)
 

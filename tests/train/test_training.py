@@ -217,7 +217,7 @@ def test_the_loss_is_that_of_the_library_on_the_same_batch(tiny: Path) -> None:
 
     from services.trainer_runner.trainer.data.batches import collate  # noqa: PLC0415
     from services.trainer_runner.trainer.methods.sft import (  # noqa: PLC0415
-        answer_loss_sum,
+        answer_losses,
         target_count,
     )
 
@@ -226,7 +226,7 @@ def test_the_loss_is_that_of_the_library_on_the_same_batch(tiny: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(tiny, dtype="float32").eval()
     batch = collate(samples, pad_id=0)
 
-    ours = answer_loss_sum(model, batch).item() / target_count(batch)
+    ours = answer_losses(model, batch).sum().item() / target_count(batch)
 
     assert ours == pytest.approx(model(**batch).loss.item(), rel=1e-6)
 

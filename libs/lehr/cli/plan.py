@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lehr.api.scheduler.v1 import job_pb2
 from lehr.cli.output import clock, console, money, print_table
+from lehr.training.adapters import ADAPTERS
 
 
 def show_plan(plan: job_pb2.Plan) -> None:
@@ -61,6 +62,7 @@ def _line(name: str, text: str) -> None:
 
 
 def _adapter(adapter: job_pb2.AdapterSpec) -> str:
-    if adapter.type == "full":
-        return "all weights"
-    return f"{adapter.type}, r {adapter.r}, alpha {adapter.lora_alpha}"
+    title = ADAPTERS[adapter.type].title if adapter.type in ADAPTERS else adapter.type
+    sizes = [f"r {adapter.r}"] if adapter.r else []
+    sizes += [f"alpha {adapter.lora_alpha}"] if adapter.lora_alpha else []
+    return ", ".join([f"{adapter.type} ({title.lower()})", *sizes])

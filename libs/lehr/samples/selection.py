@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,10 @@ class Sample:
     def trained_count(self) -> int:
         """Tokens that are trained."""
         return int(np.count_nonzero(self.trained))
+
+    def last(self, count: int) -> Sample:
+        """Return the sample cut to its last ``count`` tokens, at least one."""
+        return Sample(self.token_ids[-count:], self.trained[-count:])
 
     def labels(self, ignore: int = -100) -> NDArray[np.int64]:
         """Return the token ids with ``ignore`` in place of those that are not trained."""
@@ -55,10 +60,13 @@ class Samples:
 
     def sides(self, at: int) -> tuple[Sample, Sample]:
         """Return prompt and chosen, prompt and rejected answer of a preference."""
-        begin, prompt_end, chosen_end, end = int(self._begins[at]), *map(int, self._ends[at])
-        prompt = self._sample(begin, prompt_end)
-        chosen, rejected = self._sample(prompt_end, chosen_end), self._sample(chosen_end, end)
+        prompt, chosen, rejected = self.segments(at)
         return _joined(prompt, chosen), _joined(prompt, rejected)
+
+    def segments(self, at: int) -> tuple[Sample, ...]:
+        """Return prompt and answers of a row of which they are segments."""
+        places = (int(self._begins[at]), *map(int, self._ends[at]))
+        return tuple(self._sample(begin, end) for begin, end in pairwise(places))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -71,6 +79,51 @@ class Samples:
 
     def _sample(self, begin: int, end: int) -> Sample:
         return Sample(self.table.token_ids[begin:end], self.table.trained[begin:end])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """One answer to a prompt, and whether it is wanted."""
+
+    prompt: Sample
+    completion: Sample
+    is_wanted: bool
+
+    @property
+    def whole(self) -> Sample:
+        """Prompt and answer."""
+        return _joined(self.prompt, self.completion)
+
+    def answered_by(self, other: Answer, *, max_length: int) -> Sample:
+        """Return the prompt with the answer of another one, which is shorter than ``max_length``.
+
+        The oldest tokens of the prompt are cut where both are longer than that together.
+        """
+        room = max_length - len(other.completion)
+        prompt = self.prompt.last(room) if len(self.prompt) > room else self.prompt
+        return _joined(prompt, other.completion)
+
+
+class Answers:
+    """The answers of rows one by one: of a preference the good one, then the bad one.
+
+    Both keep what their pair was cut to, and lie on the side of the split where the pair is.
+    """
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._per_row = 2 if samples.table.kind == "preference" else 1
+
+    def __len__(self) -> int:
+        return len(self._samples) * self._per_row
+
+    def __getitem__(self, at: int) -> Answer:
+        row, side = divmod(at, self._per_row)
+        segments = self._samples.segments(row)
+        if self._per_row == 2:
+            return Answer(segments[0], segments[1 + side], side == 0)
+        is_wanted = self._samples.table.labels[self._samples.rows[row]]
+        return Answer(segments[0], segments[1], bool(is_wanted))
 
 
 def _joined(first: Sample, second: Sample) -> Sample:

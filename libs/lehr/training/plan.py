@@ -29,6 +29,10 @@ class TrainingPlan(BaseModel):
     """Revision of the validation dataset where one is given."""
     model_dir: Path
     """Folder with config, weights (safetensors) and tokenizer of the base model."""
+    teacher_dir: Path | None = None
+    """The same of ``hyperparameters.teacher_model``, for methods that have a teacher."""
+    reward_model_dirs: dict[str, Path] = {}
+    """The same of each reward model, by the reference that names it in the rewards."""
     dataset_file: Path
     """Canonical rows (``rows.jsonl.zst``); the trainer splits them as the plan's data section
     says."""

@@ -13,7 +13,10 @@ from pydantic_core import ErrorDetails
 
 from lehr.api.scheduler.v1 import job_pb2
 from lehr.errors import FieldViolation, InvalidArgument
-from lehr.training.spec import BACKUP_TIERS_MAX, TARGET_MODULES_MAX, JobSpec, ScriptSpec
+from lehr.training.adapters import ADAPTERS
+from lehr.training.adapters.base import TARGET_MODULES_MAX, TargetedSpec
+from lehr.training.methods import METHODS
+from lehr.training.spec import BACKUP_TIERS_MAX, JobSpec, ScriptSpec
 
 ALL_LINEAR = "all-linear"
 
@@ -21,6 +24,12 @@ SPEC_BYTES_MAX = 1024 * 1024
 """Of a spec as gRPC carries it; nearly all of it can only be a script."""
 
 _PROBLEMS_MAX = 50
+
+#: Fields that are one of several sections, and the ids of those.
+_MEMBERS: Mapping[str, Mapping[str, type[BaseModel]]] = {
+    "adapter": {name: adapter.spec for name, adapter in ADAPTERS.items()},
+    "hyperparameters": {name: method.hyperparameters for name, method in METHODS.items()},
+}
 
 
 class SpecInvalid(InvalidArgument):
@@ -55,8 +64,11 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
     # Zero is how gRPC says "off"; in YAML it is null or off.
     if values.get("early_stopping", {}).get("patience") == 0:
         values["early_stopping"]["patience"] = None
-    if values.get("adapter", {}).get("target_modules") == [ALL_LINEAR]:
-        values["adapter"]["target_modules"] = ALL_LINEAR
+    if "adapter" in values:
+        adapter = values["adapter"]
+        adapter.update(adapter.pop("options", {}))
+        if adapter.get("target_modules") == [ALL_LINEAR]:
+            adapter["target_modules"] = ALL_LINEAR
     return parse_spec(values)
 
 
@@ -67,17 +79,31 @@ def spec_to_proto(spec: JobSpec) -> job_pb2.JobSpec:
         SpecInvalid: ``adapter.target_modules`` is a pattern, which gRPC does not carry.
     """
     values = _without_none(spec.model_dump(mode="json", exclude={"script"}))
-    modules = spec.adapter.target_modules
-    if modules == ALL_LINEAR:
-        del values["adapter"]["target_modules"]
-    elif isinstance(modules, str) or not modules:
-        wrong = f"is {modules!r}; give {ALL_LINEAR} or a list of layer names"
-        raise _refused([FieldViolation(field="adapter.target_modules", description=wrong)])
+    values["adapter"] = _adapter_to_proto(spec, values["adapter"])
+    if "hyperparameters" in values:
+        del values["hyperparameters"]["type"]
     if spec.early_stopping.patience is None:
         values["early_stopping"] = {"patience": 0}
     if spec.script is not None:
         values["script_json"] = spec.script.model_dump_json(exclude_none=True)
     return json_format.ParseDict(values, job_pb2.JobSpec())
+
+
+def _adapter_to_proto(spec: JobSpec, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the adapter's fields, those that the message does not name under ``options``."""
+    if isinstance(spec.adapter, TargetedSpec):
+        modules = spec.adapter.target_modules
+        if modules == type(spec.adapter).model_fields["target_modules"].default:
+            # What is absent takes the adapter's own default.
+            del values["target_modules"]
+        elif modules == ALL_LINEAR:
+            values["target_modules"] = [ALL_LINEAR]
+        elif isinstance(modules, str) or not modules:
+            wrong = f"is {modules!r}; give {ALL_LINEAR} or a list of layer names"
+            raise _refused([FieldViolation(field="adapter.target_modules", description=wrong)])
+    named = job_pb2.AdapterSpec.DESCRIPTOR.fields_by_name.keys()
+    options = {name: value for name, value in values.items() if name not in named}
+    return {**{name: value for name, value in values.items() if name in named}, "options": options}
 
 
 def _check_size(message: job_pb2.JobSpec) -> None:
@@ -136,7 +162,8 @@ def _violations(error: ValidationError) -> list[FieldViolation]:
 
 
 def _violation(detail: ErrorDetails) -> FieldViolation:
-    path = ".".join(str(part) for part in detail["loc"]) or "job"
+    place = _without_tag(detail["loc"])
+    path = ".".join(str(part) for part in place) or "job"
     match detail["type"]:
         case "missing":
             told = "is missing; set it"
@@ -144,6 +171,9 @@ def _violation(detail: ErrorDetails) -> FieldViolation:
             told = f"is not a field; {_known_fields(detail['loc'])}"
         case "model_type" | "dict_type":
             told = f"is {_shown(detail)}; write its fields, each with a value"
+        case "union_tag_invalid":
+            known = ", ".join(_MEMBERS[str(place[0])])
+            path, told = f"{path}.type", f"is {detail['ctx']['tag']!r}; use {known}"
         case "invalid_key":
             told = "is not a field; names of fields are text"
         case "string_pattern_mismatch":
@@ -157,15 +187,29 @@ def _violation(detail: ErrorDetails) -> FieldViolation:
     return FieldViolation(field=path, description=told)
 
 
+def _without_tag(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return the place of a mistake without the name of the union's member, which nobody wrote."""
+    is_tagged = len(place) > 1 and place[0] in _MEMBERS and place[1] in _MEMBERS[str(place[0])]
+    return (place[0], *place[2:]) if is_tagged else place
+
+
 def _shown(detail: ErrorDetails) -> str:
     return repr(detail["input"])[:60]
 
 
+def _kind_of(part: str, path: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Return the section of a field that its annotation does not give."""
+    if part == "script":
+        return ScriptSpec
+    members = _MEMBERS.get(part)
+    return None if members is None else members.get(str(path[1]))
+
+
 def _known_fields(path: tuple[int | str, ...]) -> str:
     section: type[BaseModel] = JobSpec
-    for part in path[:-1]:
+    for part in _without_tag(path)[:-1]:
         field = section.model_fields.get(str(part))
-        kind = ScriptSpec if part == "script" else field.annotation if field else None
+        kind = _kind_of(str(part), path) or (field.annotation if field else None)
         if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
             return "leave it out"
         section = kind

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from lehr.samples.rows import RowKind
+from lehr.training.combinations import Problem, combination_problems
+from lehr.training.methods import METHODS
+from lehr.training.methods.base import Method
 from lehr.training.spec import JobSpec
-
-Signal = Literal[
-    "sft", "continued_pretraining", "preference", "unpaired", "reward_based", "stepwise"
-]
-"""What a method learns from: its kind, as far as data is concerned."""
-
-ROW_KINDS: Mapping[Signal, tuple[RowKind, ...]] = {
-    "sft": ("messages", "prompt_completion", "text"),
-    "continued_pretraining": ("text",),
-    "preference": ("preference",),
-    # The two answers of a preference are a good and a bad one.
-    "unpaired": ("unpaired_preference", "preference"),
-    "reward_based": ("prompt_answer",),
-    "stepwise": ("stepwise",),
-}
-"""Kinds of dataset rows that each kind of method takes, the usual one first."""
 
 _TO_MAP: Mapping[RowKind, str] = {
     "messages": "messages",
@@ -36,67 +21,6 @@ _TO_MAP: Mapping[RowKind, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
-    """A way to train."""
-
-    method_id: str
-    title: str
-    signal: Signal
-    adapters: frozenset[str]
-    source: str
-    """Where its loss and defaults come from."""
-
-    @property
-    def row_kinds(self) -> tuple[RowKind, ...]:
-        """Kinds of dataset rows that it learns from, the usual one first."""
-        return ROW_KINDS[self.signal]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adapter:
-    """What is trained of the base model."""
-
-    adapter_id: str
-    title: str
-    trains_base_weights: bool
-    source: str
-
-
-METHODS: Mapping[str, Method] = {
-    "sft": Method(
-        method_id="sft",
-        title="Supervised fine-tuning",
-        signal="sft",
-        adapters=frozenset({"lora", "full"}),
-        source="Ouyang et al. 2022, section 3.1; token cross-entropy on the answers only",
-    ),
-}
-
-ADAPTERS: Mapping[str, Adapter] = {
-    "lora": Adapter(
-        adapter_id="lora",
-        title="Low-rank adaptation",
-        trains_base_weights=False,
-        source="Hu et al. 2021, section 4.1; peft LoraConfig",
-    ),
-    "full": Adapter(
-        adapter_id="full",
-        title="All weights",
-        trains_base_weights=True,
-        source="every parameter of the base model is updated",
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Why a spec cannot run: the field and what to do about it."""
-
-    field: str
-    description: str
-
-
 def problems(spec: JobSpec, *, row_kind: str | None = None) -> list[Problem]:
     """Say what the registry refuses in ``spec``; empty when it can run.
 
@@ -106,12 +30,32 @@ def problems(spec: JobSpec, *, row_kind: str | None = None) -> list[Problem]:
     if method is None:
         known = ", ".join(sorted(METHODS))
         return [Problem(field="method", description=f"unknown method {spec.method!r}; use {known}")]
-    found: list[Problem] = []
-    if spec.adapter.type not in method.adapters:
-        allowed = ", ".join(sorted(method.adapters))
-        found.append(
-            Problem(field="adapter.type", description=f"{spec.method} trains {allowed} only")
+    found = combination_problems(spec, method)
+    if spec.data.packing and not method.packs:
+        told = f"{spec.method} does not pack samples into one row; leave packing out"
+        found.append(Problem(field="data.packing", description=told))
+    own = spec.hyperparameters
+    rows = spec.training.rows_per_step
+    if own is not None and rows < own.answers_per_step_min:
+        told = (
+            f"{spec.method} compares the rows of an optimiser step with each other; set "
+            "per_device_train_batch_size or gradient_accumulation_steps to "
+            f"{own.answers_per_step_min} or more"
         )
+        found.append(Problem(field="training.per_device_train_batch_size", description=told))
+    if own is not None and own.other_models:
+        told = (
+            f"names {', '.join(own.other_models)}, and a node is given the base model alone so "
+            "far; use rewards without a model, or a method without a teacher"
+        )
+        found.append(Problem(field="hyperparameters", description=told))
+    if own is not None and rows % own.rows_per_prompt:
+        told = (
+            f"an optimiser step has {rows} rows, which are no whole groups of "
+            f"{own.rows_per_prompt} answers to one prompt; make per_device_train_batch_size times "
+            "gradient_accumulation_steps a multiple of num_generations"
+        )
+        found.append(Problem(field="training.per_device_train_batch_size", description=told))
     if row_kind is not None and row_kind not in method.row_kinds:
         found.append(Problem(field="dataset", description=_wrong_rows(method, row_kind)))
     return found

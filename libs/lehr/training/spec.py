@@ -5,69 +5,27 @@ Hyperparameters keep the spelling of transformers, trl and peft. A default names
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
+from lehr.training.adapters import AnyAdapter
+from lehr.training.adapters.base import AdapterSpec
+from lehr.training.adapters.lora import LoraSpec
+from lehr.training.methods import METHODS, AnyHyperparameters
+from lehr.training.methods.base import Hyperparameters
 from lehr.training.reports import Number
+from lehr.training.section import Fraction, NotNegative, Positive, Reference, Section
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Reference = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}(@[0-9a-f]{12,64})?$")]
-Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=63)]
 """An id of a registry or a tier; whether there is such a one is looked up elsewhere."""
 
+H = TypeVar("H", bound=Hyperparameters)
+A = TypeVar("A", bound=AdapterSpec)
+
 STEPS_MAX = 100_000_000
-TARGET_MODULES_MAX = 64
 BACKUP_TIERS_MAX = 16
-
-
-class Section(BaseModel):
-    """A part of a spec: frozen, and an unknown field is a mistake."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
-        # A bare `yes` in YAML is true, which Python would take for 1.
-        field = cls.model_fields[str(info.field_name)]
-        if isinstance(value, bool) and field.annotation is not bool:
-            raise ValueError("is not yes or no; write the value, in quotes if it is text")
-        return value
-
-
-class AdapterSpec(Section):
-    """How many of the model's parameters are trained, and through what."""
-
-    type: Literal["lora", "full"] = "lora"
-    r: int = Field(default=8, ge=1, le=1024)
-    """Rank of the update matrices (peft LoraConfig default)."""
-    lora_alpha: int = Field(default=16, ge=1, le=4096)
-    """Scale of the update, divided by ``r``."""
-    lora_dropout: Fraction = 0.0
-    """Dropout before the update (peft LoraConfig default)."""
-    target_modules: str | tuple[str, ...] = "all-linear"
-    """Names of the layers that get an update, or ``all-linear``."""
-
-    @field_validator("target_modules")
-    @classmethod
-    def _few_printable_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        names = (value,) if isinstance(value, str) else value
-        if len(names) > TARGET_MODULES_MAX:
-            raise ValueError(f"names {len(names)} layers; name at most {TARGET_MODULES_MAX}")
-        if not all(len(name) <= 200 and name.isprintable() for name in names):
-            raise ValueError("holds a name that is not printable or has over 200 characters")
-        return value
 
 
 class TrainingSpec(Section):
@@ -101,6 +59,11 @@ class TrainingSpec(Section):
     """Optimiser steps between two evaluations."""
     save_steps: int = Field(default=50, ge=1, le=STEPS_MAX)
     """Optimiser steps between two ordinary checkpoints."""
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of one optimiser step on one device."""
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps
 
 
 class DataSpec(Section):
@@ -195,8 +158,10 @@ class JobSpec(Section):
     dataset: Reference
     """Catalog name of the dataset, with ``@revision`` to pin it."""
     method: Word = "sft"
-    """Training method, an id of ``lehr.training.registry.METHODS``."""
-    adapter: AdapterSpec = AdapterSpec()
+    """Training method, an id of ``lehr.training.methods.METHODS``."""
+    hyperparameters: AnyHyperparameters | None = None
+    """Those of the method; with every default. None where the method is unknown."""
+    adapter: AnyAdapter = LoraSpec()
     tier: Word = "cpu"
     """GPU tier to run on."""
     backup_tiers: tuple[Word, ...] = Field(default=(), max_length=BACKUP_TIERS_MAX)
@@ -214,6 +179,40 @@ class JobSpec(Section):
     script: ScriptSpec | None = None
     """Test support: run the scripted trainer instead of a real one."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        """Say which adapter and method the fields belong to, and fill in the method's defaults."""
+        if not isinstance(values, Mapping):
+            return values
+        told = dict(values)
+        adapter = told.get("adapter", {})
+        if isinstance(adapter, Mapping):
+            adapter = told["adapter"] = {"type": "lora", **adapter}
+        method_id = told.get("method", "sft")
+        method = METHODS.get(method_id) if isinstance(method_id, str) else None
+        if method is None:
+            # The registry refuses it by name.
+            told.pop("hyperparameters", None)
+            return told
+        own = told.get("hyperparameters") or {}
+        if isinstance(own, Mapping):
+            told["hyperparameters"] = {"type": method_id, **own}
+        adapter_type = adapter["type"] if isinstance(adapter, Mapping) else adapter.type
+        for section, defaults in method.defaults_for(adapter_type).items():
+            given = told.get(section, {})
+            if isinstance(given, Mapping):
+                told[section] = {**defaults, **given}
+        return told
+
+    @model_validator(mode="after")
+    def _of_its_method(self) -> JobSpec:
+        if self.hyperparameters is not None and self.hyperparameters.type != self.method:
+            raise ValueError(
+                f"has hyperparameters of {self.hyperparameters.type}; leave their type out"
+            )
+        return self
+
     @field_validator("name")
     @classmethod
     def _printable(cls, value: str) -> str:
@@ -227,6 +226,18 @@ class JobSpec(Section):
         if len(set(value)) != len(value):
             raise ValueError("names a tier twice")
         return value
+
+    def hyperparameters_as(self, kind: type[H]) -> H:
+        """Return the method's hyperparameters, which are known to be of ``kind``."""
+        if not isinstance(self.hyperparameters, kind):
+            raise TypeError(f"{self.method} has no {kind.__name__}")
+        return self.hyperparameters
+
+    def adapter_as(self, kind: type[A]) -> A:
+        """Return the adapter's fields, which are known to be of ``kind``."""
+        if not isinstance(self.adapter, kind):
+            raise TypeError(f"{self.adapter.type} has no {kind.__name__}")
+        return self.adapter
 
     @property
     def tiers(self) -> tuple[str, ...]:

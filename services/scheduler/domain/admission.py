@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from lehr.errors import FieldViolation
+from lehr.training.adapters.qlora import QloraSpec
 from lehr.training.registry import problems
 from lehr.training.spec import STEPS_MAX, JobSpec
 from services.scheduler.domain.errors import JobRefused
@@ -12,9 +14,14 @@ from services.scheduler.domain.placement import Tier
 from services.scheduler.domain.plan import Resolved, total_steps
 
 GIB = 1024**3
-WEIGHT_BYTES: Mapping[str, int] = {"fp32": 4, "bf16": 2}
+WEIGHT_BYTES: Mapping[str, float] = {"fp32": 4, "bf16": 2}
+PACKED_BYTES: Mapping[bool, float] = {False: 0.52, True: 1.0}
+"""Of a weight of 4 bits with its packed scales (Dettmers et al. 2023, section 3: 0.127 bits), and
+of one of 8 bits, by ``load_in_8bit``; embeddings, which are not packed, come on top."""
 TRAINED_BYTES = 12
 """Of one trained parameter beside its weight: gradient and two AdamW moments in fp32."""
+MASTER_BYTES = 4
+"""Of the weight of a trained parameter, whatever the precision."""
 
 
 def check_spec(spec: JobSpec, *, script_allowed: bool) -> None:
@@ -64,7 +71,7 @@ def check_rows(spec: JobSpec, resolved: Resolved) -> None:
     if data.train_count == 0:
         told = f"no training rows are left: {left_out}; use truncate, or a larger max_length"
         wrong.append(FieldViolation(field="data", description=told))
-    elif total_steps(spec, resolved.data) > STEPS_MAX:
+    elif total_steps(spec, resolved.data, row_kind=resolved.row_kind) > STEPS_MAX:
         told = f"would take more than {STEPS_MAX} optimiser steps; lower it, or give max_steps"
         wrong.append(FieldViolation(field="training.num_train_epochs", description=told))
     elif data.validation_count == 0 and (spec.data.share > 0 or spec.data.validation_dataset):
@@ -129,7 +136,7 @@ def _row_warnings(resolved: Resolved) -> list[str]:
 
 def _schedule_warnings(spec: JobSpec, resolved: Resolved) -> list[str]:
     found = []
-    steps = total_steps(spec, resolved.data)
+    steps = total_steps(spec, resolved.data, row_kind=resolved.row_kind)
     if not resolved.data.validation_count and spec.script is None:
         found.append("early stopping is off and no Best is chosen, because there is no validation")
     elif spec.training.eval_steps > steps:
@@ -162,5 +169,11 @@ def _tier_warnings(spec: JobSpec, resolved: Resolved, tiers: Mapping[str, Tier])
 
 def _memory_bytes(spec: JobSpec, parameter_count: int) -> int:
     """Return what weights, gradients and optimiser need at least; activations come on top."""
-    weights = parameter_count * WEIGHT_BYTES[spec.training.precision]
-    return weights + (parameter_count * TRAINED_BYTES if spec.adapter.type == "full" else 0)
+    a_weight = WEIGHT_BYTES[spec.training.precision]
+    match spec.adapter.type:
+        case "full":
+            return parameter_count * (MASTER_BYTES + TRAINED_BYTES)
+        case "qlora":
+            a_weight = PACKED_BYTES[spec.adapter_as(QloraSpec).load_in_8bit]
+        # What freeze trains depends on the model's layers; its weights are in any case there.
+    return math.ceil(parameter_count * a_weight)

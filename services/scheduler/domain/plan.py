@@ -10,6 +10,7 @@ from typing import Any
 
 from lehr.money import Money
 from lehr.training.canonical import canonical_json, digest_of, spec_json
+from lehr.training.methods import METHODS
 from lehr.training.spec import JobSpec
 from lehr.training.steps import count_steps
 from services.scheduler.domain.errors import PriceChanged
@@ -94,13 +95,19 @@ class Plan:
             raise PriceChanged(self.plan_digest, shown=shown, now=changed)
 
 
-def total_steps(spec: JobSpec, data: DataFacts) -> int:
+def total_steps(spec: JobSpec, data: DataFacts, *, row_kind: str = "") -> int:
     """Return the optimiser steps of the whole schedule; each GPU gets its share of the rows."""
     if spec.script is not None:
         return spec.script.total_steps
     if not data.batch_row_count:
         return 0
-    return count_steps(math.ceil(data.batch_row_count / spec.gpus), spec.training).total
+    method = METHODS.get(spec.method)
+    own, rows = spec.hyperparameters, data.batch_row_count
+    if method is not None:
+        rows *= method.batch_rows(row_kind, own)
+    if own is not None:
+        rows = own.rows_per_epoch(rows, rows_per_step=spec.training.rows_per_step)
+    return count_steps(math.ceil(rows / spec.gpus), spec.training).total
 
 
 NOT_DONE = (
@@ -131,7 +138,7 @@ def make_plan(
     times: tuple[datetime, datetime],
 ) -> Plan:
     """Freeze a plan; ``owner`` is tenant and project, ``times`` when it is made and expires."""
-    steps = total_steps(spec, resolved.data)
+    steps = total_steps(spec, resolved.data, row_kind=resolved.row_kind)
     work = Work(
         parameter_count=resolved.parameter_count,
         train_tokens=resolved.data.token_count,

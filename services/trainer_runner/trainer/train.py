@@ -9,8 +9,10 @@ from typing import Any
 from transformers import set_seed
 
 from lehr.errors import FieldViolation, InvalidArgument
+from lehr.samples.files import TokenizerFiles
 from lehr.samples.prepare import PreparedData, describe, prepare
 from lehr.training.ends import RunEnd
+from lehr.training.methods import METHODS
 from lehr.training.packable import check_packing
 from lehr.training.plan import TrainingPlan
 from lehr.training.progress import ProgressClock
@@ -21,8 +23,8 @@ from services.trainer_runner.course import Course, Ending
 from services.trainer_runner.ended import repeat_end
 from services.trainer_runner.folders import Resumed, read_folder
 from services.trainer_runner.pipes import Reporter, StopFlag
-from services.trainer_runner.trainer.adapters import ADAPTERS
-from services.trainer_runner.trainer.adapters.base import is_out_of_memory
+from services.trainer_runner.trainer.adapters import adapter_of
+from services.trainer_runner.trainer.adapters.base import Making, is_out_of_memory, load_model
 from services.trainer_runner.trainer.callbacks.course import (
     CourseCallback,
     RunEnded,
@@ -30,7 +32,9 @@ from services.trainer_runner.trainer.callbacks.course import (
 )
 from services.trainer_runner.trainer.data.tables import open_tables
 from services.trainer_runner.trainer.environment import Environment, differences, fix_environment
-from services.trainer_runner.trainer.methods.sft import AnswerTrainer, run_loop
+from services.trainer_runner.trainer.loop import Setting, run_loop
+from services.trainer_runner.trainer.methods import trainer_of
+from services.trainer_runner.trainer.online.rows import Items, look_at_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,8 @@ class _Run:
 
     plan: TrainingPlan
     data: PreparedData
+    items: Items
+    row_count: int
     steps: Steps
     resumed: Resumed | None
     environment: Environment
@@ -63,7 +69,9 @@ def train(plan: TrainingPlan, report: Reporter, stop: StopFlag, *, threads: int)
         data = _data(plan, report, render_time)
         if resumed is not None:
             _tell_resume(resumed, environment, report)
-        steps = count_steps(data.row_count, plan.spec.training)
+        items = look_at_rows(plan, data, context=TokenizerFiles.read(plan.model_dir).context)
+        row_count = _row_count(plan, data, report)
+        steps = count_steps(row_count, plan.spec.training)
         course = Course(
             plan,
             cadence=_cadence(plan, steps, data),
@@ -75,6 +83,8 @@ def train(plan: TrainingPlan, report: Reporter, stop: StopFlag, *, threads: int)
         run = _Run(
             plan=plan,
             data=data,
+            items=items,
+            row_count=row_count,
             steps=steps,
             resumed=resumed,
             environment=environment,
@@ -106,6 +116,19 @@ def _data(plan: TrainingPlan, report: Reporter, render_time: datetime) -> Prepar
     if not data.validation and plan.spec.early_stopping.patience is not None:
         report(LogReport(text="early stopping is off: no rows are held out for validation"))
     return data
+
+
+def _row_count(plan: TrainingPlan, data: PreparedData, report: Reporter) -> int:
+    """Return the rows of batches of one pass over the training samples."""
+    kind = data.train.table.kind
+    own = plan.spec.hyperparameters
+    each = METHODS[plan.spec.method].batch_rows(kind, own)
+    count = data.row_count * each
+    if own is not None:
+        count = own.rows_per_epoch(count, rows_per_step=plan.spec.training.rows_per_step)
+    if each > 1:
+        report(LogReport(text=f"training: the answers of {kind} rows are {count} rows of batches"))
+    return count
 
 
 def _tell_resume(resumed: Resumed, environment: Environment, report: Reporter) -> None:
@@ -143,22 +166,32 @@ def _ending(run: _Run, course: Course) -> Ending:
 
 
 def _train_to_end(run: _Run, course: Course) -> None:
-    plan, adapter = run.plan, ADAPTERS[run.plan.spec.adapter.type]
+    plan, adapter = run.plan, adapter_of(run.plan)
+    making = Making(
+        plan=plan, data=run.data, total_steps=run.steps.total, resume_dir=plan.resume_dir
+    )
     # Adapters begin with random weights.
     set_seed(plan.spec.training.seed)
-    model = adapter.build(plan, plan.resume_dir)
+    model = adapter.build(making)
     _refuse_unknown_tokens(model, run.data)
     if run.data.packs:
         config = model.config.get_text_config()
         check_packing(config.model_type, config._attn_implementation)
-    trainer = AnswerTrainer(
-        plan,
-        model,
-        run.data,
-        total_steps=run.steps.total,
-        use_cpu=run.environment.device == "cpu",
-        pad_id=_pad_id(model),
+    trainer = trainer_of(
+        Setting(
+            plan=plan,
+            model=model,
+            data=run.data,
+            row_count=run.row_count,
+            total_steps=run.steps.total,
+            use_cpu=run.environment.device == "cpu",
+            pad_id=_pad_id(model),
+            reference=lambda: load_model(plan.model_dir, dtype=model.dtype),
+            items=run.items,
+            log=course.log,
+        )
     )
+    adapter.join(trainer, making)
     backend = TorchBackend(
         plan,
         trainer,
@@ -179,7 +212,8 @@ def _train_to_end(run: _Run, course: Course) -> None:
 
 def _refuse_unknown_tokens(model: Any, data: PreparedData) -> None:
     """Look before the model does: a GPU's answer to an unknown token is a crash without a name."""
-    known = model.get_input_embeddings().num_embeddings
+    # By its weight: an adapter's layer in its place has no other trait of an embedding.
+    known = model.get_input_embeddings().weight.shape[0]
     highest = max(data.train.highest_token(), data.validation.highest_token())
     if highest >= known:
         raise InvalidArgument(

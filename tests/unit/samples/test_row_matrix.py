@@ -10,8 +10,9 @@ from lehr.samples.columns import KIND_OF, check_columns
 from lehr.samples.layouts import recognise
 from lehr.samples.rows import ROW_TYPES
 from lehr.training import registry
+from lehr.training.methods.base import ROW_KINDS, Method, Signal
 from lehr.training.proto import parse_spec
-from lehr.training.registry import ROW_KINDS, Method, Signal, problems
+from lehr.training.registry import problems
 from tests.unit.samples.test_samples_layouts import EXAMPLES
 
 TAKEN = {
@@ -23,6 +24,7 @@ TAKEN = {
     ("unpaired", "unpaired_preference"),
     ("unpaired", "preference"),
     ("reward_based", "prompt_answer"),
+    ("prompts", "prompt_answer"),
     ("stepwise", "stepwise"),
 }
 

@@ -89,8 +89,24 @@ def test_a_scripted_run_needs_test_hooks() -> None:
         check_spec(spec, script_allowed=False)
 
 
+@pytest.mark.parametrize(
+    ("method", "own"),
+    [
+        ("distill", {"teacher_model": "big"}),
+        ("grpo", {"rewards": [{"type": "reward_model", "model": "big"}]}),
+    ],
+)
+def test_a_second_model_is_refused_as_no_node_is_given_one(
+    method: str, own: dict[str, Any]
+) -> None:
+    spec = a_spec(method=method, hyperparameters=own, training={"per_device_train_batch_size": 8})
+
+    with pytest.raises(JobRefused, match="names big, and a node is given the base model alone"):
+        check_spec(spec, script_allowed=False)
+
+
 def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(JobRefused, match="unknown method 'magic'; use sft"):
+    with pytest.raises(JobRefused, match=r"unknown method 'magic'; use .*sft"):
         check_spec(a_spec(method="magic"), script_allowed=False)
 
 
@@ -146,6 +162,30 @@ def test_a_gpu_too_small_for_the_weights_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
+    ("adapter", "needed"),
+    [
+        ({"type": "qlora"}, 2.6e9),
+        ({"type": "qlora", "load_in_8bit": True}, 5e9),
+        ({"type": "lora"}, 10e9),
+        ({"type": "freeze"}, 10e9),
+        ({"type": "full"}, 80e9),
+    ],
+)
+def test_packed_weights_need_less_memory_and_trained_ones_more(
+    adapter: dict[str, Any], needed: float
+) -> None:
+    spec = a_spec(tier="l", adapter=adapter, training={"precision": "bf16"})
+
+    def warned(memory_bytes: float) -> bool:
+        tiers = {**KNOWN, "l": replace(KNOWN["l"], memory_bytes=int(memory_bytes))}
+        told = warnings_of(spec, resolved(parameter_count=5_000_000_000), tiers)
+        return any("may run out of memory" in one for one in told)
+
+    assert warned(needed * 0.98)
+    assert not warned(needed * 1.02)
+
+
+@pytest.mark.parametrize(
     ("parameter_count", "too_small"),
     [
         # 48 layers of 128 experts, three matrices of 768 x 2048 each: 57,982,058,496 bytes.
@@ -187,6 +227,16 @@ def test_packed_samples_make_fewer_steps() -> None:
     data = some_rows(packed_row_count=20)
 
     assert total_steps(a_spec(), data) == 5
+
+
+@pytest.mark.parametrize(("method", "steps"), [("dpo", 23), ("kto", 45), ("bco", 45)])
+def test_pairs_are_two_rows_for_methods_that_look_at_answers_one_by_one(
+    method: str, steps: int
+) -> None:
+    spec = a_spec(method=method)
+
+    assert total_steps(spec, some_rows(), row_kind="preference") == steps
+    assert total_steps(spec, some_rows(), row_kind="unpaired_preference") == 23
 
 
 def test_a_scripted_run_has_the_steps_of_its_script() -> None:

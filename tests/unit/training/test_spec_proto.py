@@ -33,9 +33,10 @@ SPECS = st.fixed_dictionaries(
         "backup_tiers": st.lists(st.sampled_from(["h", "l", "s"]), unique=True),
         "backup_after_seconds": st.integers(0, 86_400),
         "early_stopping": st.fixed_dictionaries({"patience": st.sampled_from([None, 3, 4, 5])}),
-        "adapter": st.fixed_dictionaries(
+        "adapter": st.just({"type": "full"})
+        | st.fixed_dictionaries(
             {"target_modules": st.sampled_from(["all-linear", ["q_proj"], ["q_proj", "v_proj"]])},
-            optional={"type": st.sampled_from(["lora", "full"]), "lora_dropout": st.just(0.05)},
+            optional={"type": st.sampled_from(["lora", "qlora"]), "lora_dropout": st.just(0.05)},
         ),
         "training": st.fixed_dictionaries(
             {},

@@ -1,4 +1,4 @@
-"""One module an adapter: what of a base model is trained, and how it is saved."""
+"""What of a base model is trained, and how it is saved; a module where an adapter needs one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,29 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lehr.training.plan import TrainingPlan
-from services.trainer_runner.trainer.adapters import full, lora
+from services.trainer_runner.trainer.adapters.adalora import AdaloraAdapter
+from services.trainer_runner.trainer.adapters.base import Making
+from services.trainer_runner.trainer.adapters.freeze import FreezeAdapter
+from services.trainer_runner.trainer.adapters.full import FullAdapter
+from services.trainer_runner.trainer.adapters.lora import LoraAdapter
+from services.trainer_runner.trainer.adapters.prompts import PromptAdapter
+from services.trainer_runner.trainer.adapters.qlora import QloraAdapter
+from services.trainer_runner.trainer.adapters.tuners import TunerAdapter
 
 
 class Adapter(Protocol):
     """Builds a model to train, and saves what was trained of it."""
 
-    def build(self, plan: TrainingPlan, resume_dir: Path | None) -> Any:
-        """Return the model, with the weights of ``resume_dir`` where one is given.
+    def build(self, making: Making) -> Any:
+        """Return the model, with the weights of the checkpoint where one is continued.
 
         Raises:
             InvalidArgument: the base model cannot be read, or the adapter does not fit it.
         """
+        ...
+
+    def join(self, trainer: Any, making: Making) -> None:
+        """Take part in the loop of a trainer that has the model, before it begins."""
         ...
 
     def save(self, model: Any, plan: TrainingPlan, folder: Path) -> None:
@@ -25,4 +36,18 @@ class Adapter(Protocol):
         ...
 
 
-ADAPTERS: dict[str, Adapter] = {"lora": lora, "full": full}
+_OWN: dict[str, type[Adapter]] = {
+    "full": FullAdapter,
+    "freeze": FreezeAdapter,
+    "lora": LoraAdapter,
+    "qlora": QloraAdapter,
+    "adalora": AdaloraAdapter,
+    "prompt_tuning": PromptAdapter,
+    "prefix_tuning": PromptAdapter,
+    "p_tuning": PromptAdapter,
+}
+
+
+def adapter_of(plan: TrainingPlan) -> Adapter:
+    """Return the adapter of a plan, for one run; its id is known to the registry."""
+    return _OWN.get(plan.spec.adapter.type, TunerAdapter)()

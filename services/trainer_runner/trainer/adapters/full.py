@@ -12,7 +12,7 @@ from safetensors import safe_open
 from transformers import GenerationConfig
 
 from lehr.training.plan import TrainingPlan
-from services.trainer_runner.trainer.adapters.base import load_model
+from services.trainer_runner.trainer.adapters.base import Making, load_model
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 #: What is handed on byte by byte: training changes weights, not how text is read or written.
@@ -29,25 +29,31 @@ _HANDED_ON = (
 )
 
 
-def build(plan: TrainingPlan, resume_dir: Path | None) -> Any:
-    """Return the model with its weights in float32, which bf16 training keeps as masters."""
-    return load_model(resume_dir or plan.model_dir, dtype=torch.float32)
+class FullAdapter:
+    """Trains and saves the whole model."""
 
+    def build(self, making: Making) -> Any:
+        """Return the model with its weights in float32, which bf16 training keeps as masters."""
+        return load_model(making.resume_dir or making.plan.model_dir, dtype=torch.float32)
 
-def save(model: Any, plan: TrainingPlan, folder: Path) -> None:
-    """Write weights, configuration and tokenizer; shared weights are stored once."""
-    # The base model's own is handed on below; saving it would refuse what it calls inconsistent.
-    model.generation_config = GenerationConfig()
-    model.save_pretrained(folder, max_shard_size="1TB")
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    _refuse_missing(model, folder)
-    # What training switches off, such as the cache, is not a trait of the result.
-    config = json.loads((plan.model_dir / CONFIG).read_bytes())
-    config.pop("torch_dtype", None)
-    (folder / CONFIG).write_text(json.dumps({**config, "dtype": "float32"}, indent=2) + "\n")
-    for name in _HANDED_ON:
-        if (plan.model_dir / name).is_file():
-            shutil.copyfile(plan.model_dir / name, folder / name)
+    def join(self, trainer: Any, making: Making) -> None:
+        """Take no part in the loop."""
+
+    def save(self, model: Any, plan: TrainingPlan, folder: Path) -> None:
+        """Write weights, configuration and tokenizer; shared weights are stored once."""
+        # The base model's own is handed on below; saving it would refuse what it calls
+        # inconsistent.
+        model.generation_config = GenerationConfig()
+        model.save_pretrained(folder, max_shard_size="1TB")
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        _refuse_missing(model, folder)
+        # What training switches off, such as the cache, is not a trait of the result.
+        config = json.loads((plan.model_dir / CONFIG).read_bytes())
+        config.pop("torch_dtype", None)
+        (folder / CONFIG).write_text(json.dumps({**config, "dtype": "float32"}, indent=2) + "\n")
+        for name in _HANDED_ON:
+            if (plan.model_dir / name).is_file():
+                shutil.copyfile(plan.model_dir / name, folder / name)
 
 
 def _refuse_missing(model: Any, folder: Path) -> None:

@@ -11,11 +11,11 @@ from transformers import TrainerCallback
 
 from lehr import faults
 from lehr.training.plan import TrainingPlan
-from services.trainer_runner.course import Course, Ending, StepDone
+from services.trainer_runner.course import Course, Ending, Evaluation, StepDone
 from services.trainer_runner.folders import Resumed
 from services.trainer_runner.trainer.adapters import Adapter
 from services.trainer_runner.trainer.environment import Environment
-from services.trainer_runner.trainer.methods.sft import AnswerTrainer
+from services.trainer_runner.trainer.loop import Loop
 from services.trainer_runner.trainer.state import RandomState, load_random
 
 
@@ -33,7 +33,7 @@ class TorchBackend:
     def __init__(
         self,
         plan: TrainingPlan,
-        trainer: AnswerTrainer,
+        trainer: Loop,
         adapter: Adapter,
         *,
         environment: Environment,
@@ -54,17 +54,23 @@ class TorchBackend:
     def drop_step(self) -> None:
         """Take back what the passes of a step drew; gradients are no part of any checkpoint."""
         self._random.restore()
+        self._trainer.drop_step()
 
-    def evaluate(self, go_on: Callable[[], bool]) -> float | None:
-        """Return the mean loss of the validation rows' answers."""
-        return self._trainer.evaluate_answers(go_on)
+    def evaluate(self, go_on: Callable[[], bool]) -> Evaluation | None:
+        """Return what the validation rows give."""
+        return self._trainer.evaluate_rows(go_on)
 
     def save(self, folder: Path) -> Mapping[str, Any]:
         """Write weights, optimizer and random state."""
         self._adapter.save(self._trainer.model, self._plan, folder)
         faults.hit_sync("trainer.save.weights")
         schedule = self._trainer.save_state(folder)
-        return {**self._facts, "schedule": dict(schedule), "num_tokens": self.num_tokens}
+        return {
+            **self._facts,
+            "schedule": dict(schedule),
+            "method": self._trainer.own_state(),
+            "num_tokens": self.num_tokens,
+        }
 
     def environment(self) -> Mapping[str, Any]:
         """Return device, threads and versions."""
@@ -78,7 +84,7 @@ class CourseCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         self,
         course: Course,
         backend: TorchBackend,
-        trainer: AnswerTrainer,
+        trainer: Loop,
         *,
         rows: tuple[int, int],
         steps_per_epoch: int,
@@ -132,6 +138,7 @@ class CourseCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
             "tokens_per_second": sums.tokens / elapsed,
             "num_tokens": float(self._backend.num_tokens),
             "trained_tokens": float(sums.trained_tokens),
+            **self._trainer.charted(sums),
         }
         done = StepDone(
             step=state.global_step,

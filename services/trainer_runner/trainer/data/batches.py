@@ -50,7 +50,7 @@ def collate(samples: Sequence[Sample], *, pad_id: int) -> Batch:
     }
 
 
-class EpochBatches(Sampler[list[int]]):  # type: ignore[misc]  # torch is not typed here
+class EpochBatches(Sampler[list[Any]]):  # type: ignore[misc]  # torch is not typed here
     """Numbers of the samples of each batch; ``epoch`` is set before each pass."""
 
     def __init__(self, count: int, *, batch_size: int, seed: int) -> None:
@@ -62,10 +62,14 @@ class EpochBatches(Sampler[list[int]]):  # type: ignore[misc]  # torch is not ty
     def __len__(self) -> int:
         return math.ceil(self._count / self._batch_size)
 
-    def __iter__(self) -> Iterator[list[int]]:
-        order = epoch_order(self._count, seed=self._seed, epoch=self.epoch)
+    def __iter__(self) -> Iterator[list[Any]]:
+        keys = self.keys(epoch_order(self._count, seed=self._seed, epoch=self.epoch))
         for begin in range(0, self._count, self._batch_size):
-            yield order[begin : begin + self._batch_size]
+            yield keys[begin : begin + self._batch_size]
+
+    def keys(self, order: list[int]) -> list[Any]:
+        """Return what rows are asked for by: their numbers."""
+        return order
 
 
 class SampleList(torch.utils.data.Dataset[Sample]):  # type: ignore[misc]  # nor is this
