@@ -14,7 +14,8 @@ from lehr.client import AsyncClient
 from lehr.errors import InvalidArgument
 from lehr.samples.columns import KIND_OF
 from lehr.samples.layouts import LAYOUTS
-from lehr.training.registry import METHODS, ROW_KINDS
+from lehr.training.methods import METHODS
+from lehr.training.methods.base import ROW_KINDS
 from tests.e2e.audit import rows
 from tests.e2e.world import World
 
@@ -74,14 +75,40 @@ class Expected:
     """Fields without which a job of this method cannot be planned."""
 
 
-#: Whoever adds a method to ``lehr.training.registry`` says here what it takes.
-EXPECTED: Mapping[str, Expected] = {
-    "sft": Expected(layouts=(*CHATS, "prompt_completion", "text")),
+SUPERVISED = Expected(layouts=(*CHATS, "prompt_completion", "text"))
+COMPARING = Expected(layouts=PREFERENCES)
+LABELLED = Expected(layouts=("unpaired_preference", *PREFERENCES))
+_REWARDS: Mapping[str, Any] = {
+    "rewards": [{"type": "length", "unit": "characters", "min": 5}],
+    "max_completion_length": 8,
 }
+REWARDED = Expected(layouts=("prompt_answer",), spec={"hyperparameters": _REWARDS})
+GROUPED = Expected(
+    layouts=("prompt_answer",), spec={"hyperparameters": {**_REWARDS, "num_generations": 2}}
+)
+
+#: Whoever adds a method to ``lehr.training.methods`` says here what it takes.
+EXPECTED: Mapping[str, Expected] = {
+    "sft": SUPERVISED,
+    "sft_dft": SUPERVISED,
+    "sft_neftune": SUPERVISED,
+    "continued_pretraining": Expected(layouts=("text",)),
+    "dpo": COMPARING,
+    "orpo": COMPARING,
+    "simpo": COMPARING,
+    "cpo": COMPARING,
+    "kto": LABELLED,
+    "bco": LABELLED,
+    "grpo": GROUPED,
+    "rloo": GROUPED,
+    "online_dpo": REWARDED,
+}
+#: Refused on all rows as yet: they need a second model on the node.
+NOT_YET = {"distill"}
 
 
 def test_every_method_layout_and_kind_of_row_is_in_the_tables() -> None:
-    assert set(EXPECTED) == set(METHODS)
+    assert set(EXPECTED) | NOT_YET == set(METHODS)
     assert set(EXAMPLES) == {layout.name for layout in LAYOUTS}
     kinds = {kind for kinds in ROW_KINDS.values() for kind in kinds}
     assert set(FIELDS) == kinds == {kind for kind, _ in EXAMPLES.values()}
@@ -91,8 +118,7 @@ def test_every_method_layout_and_kind_of_row_is_in_the_tables() -> None:
 def a_spec(method: str, layout: str) -> dict[str, Any]:
     """Return a job of a method on rows of a layout."""
     fields = {"name": f"{method} on {layout}", "model": "toy", "method": method, "gpus": 1}
-    adapter = {"type": min(METHODS[method].adapters)}
-    return {"adapter": adapter, **fields, **EXPECTED[method].spec, "dataset": dataset_of(layout)}
+    return {**fields, **EXPECTED[method].spec, "dataset": dataset_of(layout)}
 
 
 def dataset_of(layout: str) -> str:
@@ -124,7 +150,7 @@ async def upload(client: AsyncClient, layout: str, folder: Path) -> None:
     assert list(found.layouts) == [layout]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EXPECTED)
 async def test_each_layout_is_planned_or_refused_with_what_to_do(
     layouts: World, method: str
 ) -> None:
