@@ -41,6 +41,8 @@ def a_replica(
             **process.environ(),
             f"{prefix}_LISTEN": f"{LOOPBACK}:{port}",
             f"{prefix}_METRICS_LISTEN": f"{LOOPBACK}:{metrics_port}",
+            # Only a gateway listens here too.
+            f"{prefix}_REST_LISTEN": f"{LOOPBACK}:{ports.port('rest')}",
         }
         known = json.loads(environment[ADDRESSES])
         environment[ADDRESSES] = json.dumps({**known, **(addresses or {})})
