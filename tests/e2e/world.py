@@ -21,7 +21,7 @@ from lehr.money import Money
 from tests.support.stack import StackUnderTest
 
 MODEL, DATASET = "toy", "chats"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 MAX_COST = Money(currency="EUR", micros=5_000_000)
 
 

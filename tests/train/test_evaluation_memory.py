@@ -43,7 +43,7 @@ def test_an_evaluation_of_all_rows_before_the_first_step_keeps_nothing_of_any_ba
 ) -> None:
     from services.trainer_runner.trainer.methods import sft  # noqa: PLC0415 - takes seconds
 
-    whole = sft.AnswerTrainer.evaluate_answers
+    whole = sft.AnswerTrainer.evaluate_rows
     lengths: list[int] = []
     living: dict[int, int] = {}
 
@@ -61,7 +61,7 @@ def test_an_evaluation_of_all_rows_before_the_first_step_keeps_nothing_of_any_ba
         return loss_sum(model, batch)
 
     loss_sum = sft.answer_loss_sum
-    monkeypatch.setattr(sft.AnswerTrainer, "evaluate_answers", watched)
+    monkeypatch.setattr(sft.AnswerTrainer, "evaluate_rows", watched)
     monkeypatch.setattr(sft, "answer_loss_sum", measured)
     files = [tmp_path / "train.jsonl.zst", tmp_path / "validation.jsonl.zst"]
     write_canonical(files[0], map(a_question, range(8)))

@@ -163,14 +163,17 @@ def test_an_adapter_merged_into_its_base_says_the_same_in_a_fresh_process(
 def test_a_tensor_that_was_not_saved_is_an_error_at_the_save(
     plan: Callable[[str], TrainingPlan], tmp_path: Path, is_tied: bool
 ) -> None:
+    import torch  # noqa: PLC0415 - takes seconds
+
     from services.trainer_runner.trainer.adapters import full  # noqa: PLC0415 - loads torch
+    from services.trainer_runner.trainer.adapters.base import load_model  # noqa: PLC0415
 
     trained = plan("full")
-    model = full.build(trained, None)
+    model = load_model(trained.model_dir, dtype=torch.float32)
     lost = "model.layers.1.mlp.up_proj.weight"
     kept = {name: tensor for name, tensor in model.state_dict().items() if name != lost}
     model.save_pretrained = partial(model.save_pretrained, state_dict=kept)
     (tmp_path / "saved").mkdir()
 
     with pytest.raises(RuntimeError, match=f"weights were not saved: {lost}"):
-        full.save(model, trained, tmp_path / "saved")
+        full.FullAdapter().save(model, trained, tmp_path / "saved")
