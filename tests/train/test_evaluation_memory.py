@@ -60,9 +60,9 @@ def test_an_evaluation_of_all_rows_before_the_first_step_keeps_nothing_of_any_ba
         lengths.append(batch["input_ids"].shape[1])
         return loss_sum(model, batch)
 
-    loss_sum = sft.answer_loss_sum
+    loss_sum = sft.answer_losses
     monkeypatch.setattr(sft.AnswerTrainer, "evaluate_rows", watched)
-    monkeypatch.setattr(sft, "answer_loss_sum", measured)
+    monkeypatch.setattr(sft, "answer_losses", measured)
     files = [tmp_path / "train.jsonl.zst", tmp_path / "validation.jsonl.zst"]
     write_canonical(files[0], map(a_question, range(8)))
     write_canonical(files[1], map(a_question, range(VALIDATION_ROWS)))
