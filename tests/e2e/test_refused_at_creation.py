@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +24,16 @@ from tests.support.toy_model import SHOUTING_TEMPLATE, write_toy_model
 
 HOUR = timedelta(hours=1)
 SWITCH = "trust_remote_code"
-SECTIONS = ("adapter", "training", "data", "early_stopping", "checkpoints", "script")
+STRUCT = ".*"
+SECTIONS = (
+    "adapter",
+    "training",
+    "hyperparameters",
+    "data",
+    "early_stopping",
+    "checkpoints",
+    "script",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +165,33 @@ async def test_the_switch_is_refused_in_a_file_too(world: World, tmp_path: Path)
         await world.client.jobs.plan(path)
 
 
+def in_script(spec: job_pb2.JobSpec) -> None:
+    spec.script_json = json.dumps({"total_steps": 1, SWITCH: True})
+
+
+def in_options(spec: job_pb2.JobSpec) -> None:
+    spec.adapter.options.update({SWITCH: True})
+
+
+def in_hyperparameters(spec: job_pb2.JobSpec) -> None:
+    spec.hyperparameters.update({SWITCH: True})
+
+
+#: Where a message takes names that it does not know itself, and what puts the switch there.
+OPEN_PLACES: Mapping[str, Callable[[job_pb2.JobSpec], None]] = {
+    "script_json": in_script,
+    "adapter.options": in_options,
+    "hyperparameters": in_hyperparameters,
+}
+
+
+@pytest.mark.parametrize("place", OPEN_PLACES)
 async def test_the_switch_is_refused_from_callers_who_check_nothing_themselves(
-    world: World,
+    world: World, place: str
 ) -> None:
     before = await footprint(world)
     spec = spec_to_proto(parse_spec(world.spec()))
-    spec.script_json = json.dumps({"total_steps": 1, SWITCH: True})
+    OPEN_PLACES[place](spec)
     plan = scheduler_pb2.PlanJobRequest(spec=spec)
     create = scheduler_pb2.CreateJobRequest(
         spec=spec, authorization=authorization(MAX_COST, HOUR), request_id="switched"
@@ -171,25 +201,31 @@ async def test_the_switch_is_refused_from_callers_who_check_nothing_themselves(
     stub = scheduler_pb2_grpc.SchedulerServiceStub(connection.channel)
 
     for method, request in ((stub.PlanJob, plan), (stub.CreateJob, create)):
-        with pytest.raises(InvalidArgument, match=f"script.{SWITCH} is not a field"):
+        with pytest.raises(InvalidArgument, match=SWITCH):
             await connection.call(method, request)
     await connection.close()
 
     assert await footprint(world) == before
 
 
-def test_a_jobs_message_has_no_place_for_the_switch() -> None:
+def test_a_jobs_message_has_no_place_for_the_switch_but_those_that_are_looked_into() -> None:
     names = set(_field_names(job_pb2.JobSpec.DESCRIPTOR))
 
-    assert {"model", "learning_rate", "script_json"} <= names
+    assert {"model", "training.learning_rate"} <= names
     assert not {name for name in names if "trust" in name or "code" in name}
+    is_open = {name for name in names if name.endswith(("_json", STRUCT))}
+    assert {name.removesuffix(STRUCT) for name in is_open} == set(OPEN_PLACES)
 
 
-def _field_names(message: Descriptor) -> Iterator[str]:
+def _field_names(message: Descriptor, path: str = "") -> Iterator[str]:
     for field in message.fields:
-        yield field.name
-        if field.message_type is not None:
-            yield from _field_names(field.message_type)
+        inner = field.message_type
+        if inner is None:
+            yield path + field.name
+        elif inner.full_name == "google.protobuf.Struct":
+            yield path + field.name + STRUCT
+        else:
+            yield from _field_names(inner, f"{path}{field.name}.")
 
 
 async def test_a_name_that_holds_a_nul_is_refused(world: World) -> None:
