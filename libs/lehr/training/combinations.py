@@ -30,13 +30,6 @@ def combination_problems(spec: JobSpec, method: Method) -> list[Problem]:
     return [problem for problem in found if problem is not None]
 
 
-def _trained(spec: JobSpec, method: Method, adapter: Adapter) -> Problem | None:
-    if adapter.adapter_id in method.adapters:
-        return None
-    allowed = ", ".join(sorted(method.adapters))
-    return Problem(field="adapter.type", description=f"{spec.method} trains {allowed} only")
-
-
 def _new_head(spec: JobSpec, method: Method, adapter: Adapter) -> Problem | None:
     if method.head == "causal_lm" or adapter.trains_head:
         return None
@@ -79,7 +72,6 @@ def _kept_base(spec: JobSpec, method: Method, adapter: Adapter) -> Problem | Non
 
 
 _RULES: tuple[Callable[[JobSpec, Method, Adapter], Problem | None], ...] = (
-    _trained,
     _new_head,
     _packed_prompt,
     _recomputed_prefix,

@@ -251,6 +251,14 @@ class Loop:
             state.load_random(Path(checkpoint))
 
 
+def told_by_trl(trainer: Any, *, but: frozenset[str] = frozenset()) -> dict[str, float]:
+    """Return what trl noted for its chart in the last pass, and let it forget that."""
+    told = trainer._metrics["train" if trainer.model.training else "eval"]
+    values = {name: float(many[-1]) for name, many in told.items() if name not in but}
+    told.clear()
+    return values
+
+
 def run_loop(trainer: Any, callback: TrainerCallback, resume_dir: Path | None) -> None:
     """Run the optimisation loop until the callback ends it."""
     trainer.add_callback(callback)

@@ -31,9 +31,7 @@ TAKEN = {
 
 def told(signal: Signal, kind: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what a method of one kind says to rows of another."""
-    method = Method(
-        method_id="m", title="M", signal=signal, adapters=frozenset({"lora"}), source="none"
-    )
+    method = Method(method_id="m", title="M", signal=signal, source="none")
     monkeypatch.setattr(registry, "METHODS", {"m": method})
     spec = parse_spec({"name": "n", "model": "a", "dataset": "b"}).model_copy(
         update={"method": "m"}

@@ -67,7 +67,6 @@ class Method:
     method_id: str
     title: str
     signal: Signal
-    adapters: frozenset[str]
     source: str
     """Where its loss and defaults come from."""
     hyperparameters: type[Hyperparameters] = Hyperparameters

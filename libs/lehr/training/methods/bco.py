@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 from lehr.training.section import Positive
 
@@ -21,7 +20,6 @@ METHOD = Method(
     method_id="bco",
     title="Binary classifier optimisation",
     signal="unpaired",
-    adapters=frozenset(ADAPTERS),
     source="Jung et al. 2024, arXiv 2404.04656, with reward shift, without the density ratio",
     hyperparameters=BcoHyperparameters,
     # As the other methods that compare with a reference.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 
 
@@ -18,7 +17,6 @@ METHOD = Method(
     method_id="continued_pretraining",
     title="Continued pre-training",
     signal="continued_pretraining",
-    adapters=frozenset(ADAPTERS),
     source="Gururangan et al. 2020, section 3; next-token cross-entropy on all tokens",
     hyperparameters=ContinuedPretrainingHyperparameters,
     full_defaults={"training": {"learning_rate": 2e-5}},

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 from lehr.training.section import Fraction, NotNegative, Positive
 
@@ -40,7 +39,6 @@ METHOD = Method(
     method_id="cpo",
     title="Contrastive preference optimisation",
     signal="preference",
-    adapters=frozenset(ADAPTERS),
     source="Xu et al. 2024, arXiv 2401.08417, section 3.2; variants as in trl.experimental",
     hyperparameters=CpoHyperparameters,
     # trl CPOConfig has 1e-6 for all weights; adapters take about ten times that.

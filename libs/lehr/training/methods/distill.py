@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Method
 from lehr.training.methods.online import OnlineHyperparameters
 from lehr.training.section import Reference
@@ -32,7 +31,6 @@ METHOD = Method(
     method_id="distill",
     title="On-policy distillation",
     signal="prompts",
-    adapters=frozenset(ADAPTERS),
     source="Agarwal et al. 2023, arXiv 2306.13649, equation 2 with lambda 1; by trl",
     hyperparameters=DistillHyperparameters,
     # trl DistillationConfig has 1e-6 for all weights; adapters take about ten times that.

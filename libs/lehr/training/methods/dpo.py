@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 from lehr.training.section import Fraction, Positive
 
@@ -132,7 +131,6 @@ METHOD = Method(
     method_id="dpo",
     title="Direct preference optimisation",
     signal="preference",
-    adapters=frozenset(ADAPTERS),
     source="Rafailov et al. 2023, equation 7; variants as in trl DPOTrainer",
     hyperparameters=DpoHyperparameters,
     # trl DPOConfig has 1e-6 for all weights; adapters take about ten times that.

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Method
 from lehr.training.methods.online import GroupedHyperparameters
 from lehr.training.section import NotNegative, Positive
@@ -84,7 +83,6 @@ METHOD = Method(
     method_id="grpo",
     title="Group relative policy optimisation",
     signal="reward_based",
-    adapters=frozenset(ADAPTERS),
     source="Shao et al. 2024, arXiv 2402.03300, equation 3; variants as in trl GRPOTrainer",
     hyperparameters=GrpoHyperparameters,
     # trl GRPOConfig has 1e-6 for all weights; adapters take about ten times that. A group fills

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 from lehr.training.section import Positive
 
@@ -33,7 +32,6 @@ METHOD = Method(
     method_id="kto",
     title="Kahneman-Tversky optimisation",
     signal="unpaired",
-    adapters=frozenset(ADAPTERS),
     source="Ethayarajh et al. 2024, arXiv 2402.01306, equation 7; by trl KTOTrainer",
     hyperparameters=KtoHyperparameters,
     # trl KTOConfig has 1e-6 for all weights; adapters take about ten times that.

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Method
 from lehr.training.methods.online import RewardedHyperparameters
 from lehr.training.section import Positive
@@ -32,7 +31,6 @@ METHOD = Method(
     method_id="online_dpo",
     title="Online direct preference optimisation",
     signal="reward_based",
-    adapters=frozenset(ADAPTERS),
     source="Guo et al. 2024, arXiv 2402.04792, algorithm 1; rewards in place of the annotator",
     hyperparameters=OnlineDpoHyperparameters,
     # trl OnlineDPOConfig has 5e-7 for all weights; adapters take about ten times that.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 from lehr.training.section import Positive
 
@@ -21,7 +20,6 @@ METHOD = Method(
     method_id="orpo",
     title="Odds-ratio preference optimisation",
     signal="preference",
-    adapters=frozenset(ADAPTERS),
     source="Hong et al. 2024, arXiv 2403.07691, equations 6 and 7",
     hyperparameters=OrpoHyperparameters,
     # trl's example of ORPO has 8e-6 for all weights and ten times that for adapters.

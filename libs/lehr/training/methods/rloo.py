@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Method
 from lehr.training.methods.online import GroupedHyperparameters
 from lehr.training.section import NotNegative
@@ -27,7 +26,6 @@ METHOD = Method(
     method_id="rloo",
     title="REINFORCE leave-one-out",
     signal="reward_based",
-    adapters=frozenset(ADAPTERS),
     source="Ahmadian et al. 2024, arXiv 2402.14740, equations 3 and 8; by trl RLOOTrainer",
     hyperparameters=RlooHyperparameters,
     # trl RLOOConfig has 1e-6 for all weights; adapters take about ten times that.

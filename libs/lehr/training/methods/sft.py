@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 
 
@@ -18,7 +17,6 @@ METHOD = Method(
     method_id="sft",
     title="Supervised fine-tuning",
     signal="sft",
-    adapters=frozenset(ADAPTERS),
     source="Ouyang et al. 2022, section 3.1; token cross-entropy on the answers only",
     hyperparameters=SftHyperparameters,
     # trl SFTConfig.

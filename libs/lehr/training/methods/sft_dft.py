@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 
 
@@ -18,7 +17,6 @@ METHOD = Method(
     method_id="sft_dft",
     title="Dynamic fine-tuning",
     signal="sft",
-    adapters=frozenset(ADAPTERS),
     source="Wu et al. 2025, arXiv 2508.05629, equation 9",
     hyperparameters=SftDftHyperparameters,
     full_defaults={"training": {"learning_rate": 2e-5}},

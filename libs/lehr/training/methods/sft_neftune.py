@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 from lehr.training.section import Positive
 
@@ -21,7 +20,6 @@ METHOD = Method(
     method_id="sft_neftune",
     title="Supervised fine-tuning with noisy embeddings",
     signal="sft",
-    adapters=frozenset(ADAPTERS),
     source="Jain et al. 2023, arXiv 2310.05914, algorithm 1",
     hyperparameters=SftNeftuneHyperparameters,
     full_defaults={"training": {"learning_rate": 2e-5}},

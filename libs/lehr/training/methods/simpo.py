@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.training.adapters import ADAPTERS
 from lehr.training.methods.base import Hyperparameters, Method
 from lehr.training.section import Fraction, NotNegative, Positive
 
@@ -25,7 +24,6 @@ METHOD = Method(
     method_id="simpo",
     title="Simple preference optimisation",
     signal="preference",
-    adapters=frozenset(ADAPTERS),
     source="Meng et al. 2024, arXiv 2405.14734, equation 6",
     hyperparameters=SimpoHyperparameters,
     # trl CPOConfig has 1e-6 for all weights; adapters take about ten times that.

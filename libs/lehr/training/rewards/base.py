@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +82,7 @@ def _within(value: Any, path: Iterable[str], reason: str) -> Any:
     return value
 
 
-class Reward(Section):
+class Reward(Section, ABC):
     """One reward; subclasses fix ``type``."""
 
     type: str
@@ -98,13 +99,13 @@ class Reward(Section):
         """The row's columns that it reads."""
         return frozenset()
 
+    @abstractmethod
     def score(self, scored: Scored) -> float:
         """Return what a completion earns; finite.
 
         Raises:
             Unscorable: it earns 0, for the reason given.
         """
-        raise NotImplementedError
 
 
 class ComparingReward(Reward):

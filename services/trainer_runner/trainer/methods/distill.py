@@ -20,7 +20,7 @@ from lehr.training.plan import TrainingPlan
 from services.trainer_runner.course import Evaluation
 from services.trainer_runner.trainer.adapters.base import load_model
 from services.trainer_runner.trainer.data.batches import Batch
-from services.trainer_runner.trainer.loop import Means, Setting, arguments, stand_ins
+from services.trainer_runner.trainer.loop import Means, Setting, arguments, stand_ins, told_by_trl
 from services.trainer_runner.trainer.online.loop import OnlineLoop, lengths_of
 from services.trainer_runner.trainer.online.writing import Completion
 
@@ -68,10 +68,7 @@ class TeacherTrainer(OnlineLoop, DistillationTrainer):  # type: ignore[misc]  # 
     def loss_sum(self, model: Any, batch: Batch) -> tuple[torch.Tensor, Means]:
         """Return trl's divergence added up over the tokens, and the model's entropy."""
         loss = DistillationTrainer.compute_loss(self, model, batch, num_items_in_batch=1)
-        told = self._metrics["train" if self.model.training else "eval"]
-        entropy = float(told["entropy"][-1])
-        told.clear()
-        return loss, {"entropy": entropy}
+        return loss, {"entropy": told_by_trl(self)["entropy"]}
 
     def evaluate_rows(self, go_on: Callable[[], bool]) -> Evaluation | None:
         """Return the mean divergence over completions to the prompts held out."""

@@ -11,7 +11,7 @@ from lehr.training.methods.dpo import DpoHyperparameters
 from services.trainer_runner.trainer.data.batches import Batch
 from services.trainer_runner.trainer.data.pairs import pair_count
 from services.trainer_runner.trainer.logps import refuse_trained_head
-from services.trainer_runner.trainer.loop import Means, Setting, arguments, stand_ins
+from services.trainer_runner.trainer.loop import Means, Setting, arguments, stand_ins, told_by_trl
 from services.trainer_runner.trainer.own import reference_of
 from services.trainer_runner.trainer.preference import PairLoop, chosen_token_count
 
@@ -68,9 +68,7 @@ class PreferenceTrainer(PairLoop, DPOTrainer):  # type: ignore[misc]  # trl is n
         """Return trl's mean loss times the pairs, and its rewards and log-probabilities."""
         self.loss_weights = self._weights_of_pass(batch)
         loss = self._compute_loss(model, batch, return_outputs=False)
-        told = self._metrics["train" if self.model.training else "eval"]
-        values = {name: float(many[-1]) for name, many in told.items() if name not in _COUNTED}
-        told.clear()
+        values = told_by_trl(self, but=_COUNTED)
         return loss * pair_count(batch), values
 
     def _weights_of_pass(self, batch: Batch) -> list[float]:

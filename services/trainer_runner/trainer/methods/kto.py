@@ -20,7 +20,7 @@ from services.trainer_runner.course import Evaluation
 from services.trainer_runner.trainer.data.batches import Batch
 from services.trainer_runner.trainer.data.unpaired import StepBatches
 from services.trainer_runner.trainer.logps import refuse_trained_head
-from services.trainer_runner.trainer.loop import Means, Setting, arguments, stand_ins
+from services.trainer_runner.trainer.loop import Means, Setting, arguments, stand_ins, told_by_trl
 from services.trainer_runner.trainer.own import reference_of
 from services.trainer_runner.trainer.unpaired import AnswerLoop, by_side
 
@@ -96,9 +96,7 @@ class KahnemanTverskyTrainer(AnswerLoop, KTOTrainer):  # type: ignore[misc]  # t
         moved = torch.tensor([self._moved, 0.0], device=batch["label"].device)
         self._kl_logps = iter(moved)
         loss = self._compute_loss(model, batch, return_outputs=False)
-        told = self._metrics["train" if self.model.training else "eval"]
-        values = {name: float(many[-1]) for name, many in told.items() if name not in _OURS}
-        told.clear()
+        values = told_by_trl(self, but=_OURS)
         return loss * self.term_count(batch), by_side(values, batch["label"])
 
     def _compute_kl_logps(self, model: Any, batch: Batch) -> torch.Tensor | None:

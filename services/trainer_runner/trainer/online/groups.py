@@ -13,7 +13,14 @@ from trl.trainer.utils import add_fused_lm_head, disable_dropout_in_model
 from lehr.training.methods.online import GroupedHyperparameters
 from services.trainer_runner.trainer.data.batches import Batch
 from services.trainer_runner.trainer.logps import refuse_trained_head
-from services.trainer_runner.trainer.loop import Mean, Means, Setting, arguments, stand_ins
+from services.trainer_runner.trainer.loop import (
+    Mean,
+    Means,
+    Setting,
+    arguments,
+    stand_ins,
+    told_by_trl,
+)
 from services.trainer_runner.trainer.online.loop import RewardedLoop
 from services.trainer_runner.trainer.own import has_adapter
 
@@ -104,9 +111,7 @@ class GroupTrainer(RewardedLoop):
             loss = self._compute_loss(model, batch)  # type: ignore[attr-defined]
         finally:
             self.current_gradient_accumulation_steps = kept
-        told = self._metrics["train" if self.model.training else "eval"]
-        values = {name: float(many[-1]) for name, many in told.items() if name not in _NOT_MEANS}
-        told.clear()
+        values = told_by_trl(self, but=_NOT_MEANS)
         return loss, values
 
 
