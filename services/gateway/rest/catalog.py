@@ -22,6 +22,9 @@ PART_SECONDS = 600.0
 CUT_OFF = "Internal error from Core"
 """What grpc 1.85 says where a write met the end of a call, such as that of the catalog."""
 
+#: What a call that is over answers to a write.
+_OVER = (asyncio.InvalidStateError, grpc.aio.InternalError, grpc.aio.AioRpcError)
+
 T = TypeVar("T")
 
 
@@ -55,7 +58,9 @@ class Catalog:
         try:
             with _answers():
                 # A call that is over takes nothing more; how it ended is asked below.
-                with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                with suppress(
+                    asyncio.InvalidStateError, grpc.aio.InternalError, grpc.aio.AioRpcError
+                ):
                     await call.write(UploadPartRequest(target=target))
                     async for piece in pieces:
                         await call.write(UploadPartRequest(chunk=piece))
